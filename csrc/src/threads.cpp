@@ -1,0 +1,1 @@
+#include "spo/threads.hpp"
