@@ -18,7 +18,8 @@ std::shared_ptr<const World> load_game_file(std::string_view text, const std::st
     if (!found || !found->string()) throw ParseError(where + ": the member " + quoted(name) + " is missing or not a text; this is not a game.tw-pddl");
     return *found->string();
   };
-  return std::make_shared<const World>(member("pddl_domain"), member("grammar"), member("pddl_problem"), where);
+  const std::string &domain = member("pddl_domain"), &grammar = member("grammar"), &problem = member("pddl_problem");
+  return std::make_shared<const World>(domain, grammar, problem, where);
 }
 
 }  // namespace spo::alfworld
