@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 _USAGE = """usage: spo-fast COMMAND [OPTIONS]
 
@@ -53,7 +52,9 @@ def _train(arguments: list[str]) -> int:
     config = tyro.cli(
         TrainConfig,
         prog="spo-fast train",
-        description="Trains a policy; --preset {" + ",".join(PRESETS) + "} names the defaults that options change.",
+        description="Trains a policy; --preset {"
+        + ",".join(PRESETS)
+        + "} names the defaults that options change.",
         args=arguments,
         default=PRESETS[preset],
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
@@ -62,7 +63,9 @@ def _train(arguments: list[str]) -> int:
 
     summary = train(config)
     print(summary.text())
-    print(f"learning curve: {config.output / 'learning_curve.png'}\npolicy:         {config.output / 'model'}")
+    print(
+        f"learning curve: {config.output / 'learning_curve.png'}\npolicy:         {config.output / 'model'}"
+    )
     return 0
 
 

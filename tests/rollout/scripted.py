@@ -3,7 +3,25 @@
 from spo_fast.rollout.engine import Generation
 from spo_fast.train.tiny_policy import make_tokenizer
 
-WORDS = "spo wait win lose you see round 0 1 2 3 4 5 6 7 8 9".split()
+WORDS = [
+    "spo",
+    "wait",
+    "win",
+    "lose",
+    "you",
+    "see",
+    "round",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "9",
+]
 
 
 def tokenizer():
@@ -62,7 +80,13 @@ class Rounds:
     def step(self, command):
         self.round += 1
         won, over = command == "win", command in ("win", "lose")
-        return f"you see round {self.round}", float(won), over, not over and self.round >= self.limit, {"won": won}
+        return (
+            f"you see round {self.round}",
+            float(won),
+            over,
+            not over and self.round >= self.limit,
+            {"won": won},
+        )
 
 
 class RoundTasks:

@@ -8,7 +8,27 @@ CHATML = (
     "{% for m in messages %}<|user|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
 )
-WORDS = "you see a shelf mug 1 2 go to take from spo user assistant system be brief on the".split()
+WORDS = [
+    "you",
+    "see",
+    "a",
+    "shelf",
+    "mug",
+    "1",
+    "2",
+    "go",
+    "to",
+    "take",
+    "from",
+    "spo",
+    "user",
+    "assistant",
+    "system",
+    "be",
+    "brief",
+    "on",
+    "the",
+]
 
 
 @pytest.fixture(params=["tiny", "chatml"])
@@ -22,7 +42,10 @@ def tokenizer(request):
 def test_turns_add_up_to_the_template(tokenizer):
     """Opening, actions and turns, concatenated, are the tokens of the whole conversation rendered at once."""
     chat = ChatFormat(tokenizer)
-    actions = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in ("go to shelf 1", "take mug 2")]
+    actions = [
+        [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+        for text in ("go to shelf 1", "take mug 2")
+    ]
     ids = chat.opening("You see a shelf 1.")
     ids += actions[0] + chat.turn("On the shelf 1, you see a mug 2.", actions[0])
     ids += actions[1] + chat.turn("Nothing.", actions[1])
@@ -56,7 +79,9 @@ def test_system_prompt_is_rendered_where_the_template_has_room(tokenizer):
 
 def test_template_without_system_role_gets_it_in_the_first_observation():
     tokenizer = make_tokenizer(WORDS)
-    tokenizer.chat_template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    )
     text = tokenizer.decode(ChatFormat(tokenizer, "be brief").opening("you see"))
     assert "be brief you see" in text
 

@@ -72,7 +72,8 @@ def test_cancel_frees_the_slot():
 
 
 @pytest.mark.parametrize(
-    ("reward", "info", "outcome"), [(5.0, {"won": False}, 0), (0.0, {"won": True}, 1), (0.4, {}, 0.4), (7, {}, 1), (-1, {}, 0)]
+    ("reward", "info", "outcome"),
+    [(5.0, {"won": False}, 0), (0.0, {"won": True}, 1), (0.4, {}, 0.4), (7, {}, 1), (-1, {}, 0)],
 )
 def test_outcome(reward, info, outcome):
     assert outcome_of(reward, info) == outcome

@@ -7,13 +7,26 @@ import transformers
 
 from spo_fast.rollout.transformers_engine import TransformersEngine
 
-SMALL = dict(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=256)
+SMALL = dict(
+    vocab_size=50,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    max_position_embeddings=256,
+)
 MODELS = {
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
-    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=2, n_positions=256)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=2, n_positions=256)
+    ),
     "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=8)),
-    "lfm2": lambda: transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**SMALL, layer_types=["conv", "full_attention"])),
+    "lfm2": lambda: transformers.Lfm2ForCausalLM(
+        transformers.Lfm2Config(**SMALL, layer_types=["conv", "full_attention"])
+    ),
 }
 
 
@@ -60,7 +73,10 @@ def play(engine, conversations):
 
 def conversations(seed, n=5):
     rng = np.random.default_rng(seed)
-    return {r: [rng.integers(2, 50, size=rng.integers(1, 14)) for _ in range(rng.integers(1, 5))] for r in range(n)}
+    return {
+        r: [rng.integers(2, 50, size=rng.integers(1, 14)) for _ in range(rng.integers(1, 5))]
+        for r in range(n)
+    }
 
 
 def test_recorded_logprobs_are_those_of_a_plain_forward(model):
@@ -79,7 +95,9 @@ def test_tokens_do_not_depend_on_company(model):
     script = conversations(1)
     together, _, _ = play(TransformersEngine(model, stop_ids=frozenset([1]), slots=3, seed=9), script)
     for r in script:
-        alone, _, _ = play(TransformersEngine(model, stop_ids=frozenset([1]), slots=1, seed=9), {r: script[r]})
+        alone, _, _ = play(
+            TransformersEngine(model, stop_ids=frozenset([1]), slots=1, seed=9), {r: script[r]}
+        )
         assert alone[r] == together[r]
 
 

@@ -21,7 +21,11 @@ def test_the_paper_preset_keeps_the_published_settings():
     assert paper.objective.initial_rollouts * paper.tasks.train_tasks == 1024
     assert (paper.tasks.max_steps, paper.rollout.temperature) == (50, 1.0)
     assert (paper.optimisation.learning_rate, paper.optimisation.weight_decay) == (1e-6, 0.1)
-    assert (paper.objective.rho, paper.objective.initial_mass, paper.objective.rollout_is_cap) == (0.875, 8.0, 2.0)
+    assert (paper.objective.rho, paper.objective.initial_mass, paper.objective.rollout_is_cap) == (
+        0.875,
+        8.0,
+        2.0,
+    )
     assert (paper.objective.clip_low, paper.objective.clip_high, paper.dual_clip) == (0.2, 0.28, 2.0)
     assert paper.advantage_measure == "action_token"
 
@@ -55,7 +59,10 @@ def test_all_faults_in_one_message():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"optimisation": {"lerning_rate": 1}}', "optimisation.lerning_rate: no such setting; did you mean 'learning_rate'"),
+        (
+            '{"optimisation": {"lerning_rate": 1}}',
+            "optimisation.lerning_rate: no such setting; did you mean 'learning_rate'",
+        ),
         ('{"seed": "x"}', "seed: expected int, got 'x'"),
         ('{"seed": true}', "seed: expected int, got True"),
         ('{"rollout": 3}', "rollout: expected a mapping, got int"),

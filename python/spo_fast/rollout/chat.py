@@ -27,7 +27,9 @@ class ChatFormat:
 
     def __init__(self, tokenizer: Any, system: str = ""):
         if not getattr(tokenizer, "chat_template", None):
-            raise ValueError("tokenizer: expected one with a chat template, got one without (tokenizer.chat_template)")
+            raise ValueError(
+                "tokenizer: expected one with a chat template, got one without (tokenizer.chat_template)"
+            )
         self._tokenizer = tokenizer
         self._system = system
         before = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
@@ -41,7 +43,9 @@ class ChatFormat:
         stops = {self._closing[0]} if self._closing else set()
         self.stop_ids = frozenset(stops | ({eos} if eos is not None else set()))
         if not self.stop_ids:
-            raise ValueError("tokenizer: neither an eos token nor a chat template that closes a turn; cannot stop")
+            raise ValueError(
+                "tokenizer: neither an eos token nor a chat template that closes a turn; cannot stop"
+            )
 
     def _render(self, messages: list[dict[str, str]], *, generate: bool) -> str:
         return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)

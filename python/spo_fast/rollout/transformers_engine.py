@@ -91,7 +91,9 @@ class _SlotCacheForward:
         if self._model.config._attn_implementation != "eager":
             return mask
         dtype = self._model.dtype
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+            ~mask, torch.finfo(dtype).min
+        )
 
 
 class _RecomputeForward:
@@ -152,7 +154,9 @@ class TransformersEngine:
         seed: names the stream of random numbers; see ``spo_fast.rollout.sampling``.
     """
 
-    def __init__(self, model: Any, *, stop_ids: frozenset[int], slots: int, temperature: float = 1.0, seed: int = 0):
+    def __init__(
+        self, model: Any, *, stop_ids: frozenset[int], slots: int, temperature: float = 1.0, seed: int = 0
+    ):
         if slots < 1:
             raise ValueError(f"slots: expected at least 1, got {slots}")
         if temperature < 0:

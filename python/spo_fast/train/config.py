@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 
-def _bounded(default: Any, low: float = -math.inf, high: float = math.inf, *, above: float | None = None) -> Any:
+def _bounded(
+    default: Any, low: float = -math.inf, high: float = math.inf, *, above: float | None = None
+) -> Any:
     """A dataclass field whose value must lie in [low, high], or above ``above``; ``validate`` checks it."""
     parts = [f"more than {above:g}" if above is not None else f"at least {low:g}" if low > -math.inf else ""]
     parts.append(f"at most {high:g}" if high < math.inf else "")
@@ -184,7 +186,9 @@ class TrainConfig:
                 f"got {self.rollout.max_tokens}"
             )
         if self.tasks.games is None and 0 in (self.tasks.train_tasks, self.tasks.eval_tasks):
-            faults.append("train_tasks, eval_tasks: 0 (all of a folder) needs games; generated games have no end")
+            faults.append(
+                "train_tasks, eval_tasks: 0 (all of a folder) needs games; generated games have no end"
+            )
         if faults:
             raise ValueError("; ".join(faults))
 
@@ -250,7 +254,9 @@ def _build(cls: type, values: Any, where: str) -> Any:
 def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _build(typing.cast(type, hint), value, f"{where}.")
-    kinds = set(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
+    kinds = (
+        set(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
+    )
     if value is None and type(None) in kinds:
         return None
     if isinstance(value, str) and Path in kinds:
@@ -258,7 +264,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
         return float(value)
     plain = tuple(kind for kind in kinds if kind in (int, float, str, bool))
-    if plain and (not isinstance(value, plain) or isinstance(value, bool) and bool not in plain):
+    if plain and (not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain)):
         raise ValueError(f"{where}: expected {' or '.join(kind.__name__ for kind in plain)}, got {value!r}")
     return value
 

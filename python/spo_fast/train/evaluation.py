@@ -48,7 +48,9 @@ def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, f
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float], z: float = 1.96) -> tuple[float, float, float]:
+def paired_difference(
+    before: Sequence[float], after: Sequence[float], z: float = 1.96
+) -> tuple[float, float, float]:
     """Mean difference over the same tasks with its 95 % interval: (difference, low, high)."""
     d = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     half = z * d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else math.inf

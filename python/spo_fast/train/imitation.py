@@ -15,7 +15,9 @@ from spo_fast.rollout.collector import Request, Trajectory
 from spo_fast.train.learner import pad_trajectories
 
 
-def record(environment: Environment, commands: Sequence[str], chat: ChatFormat, encode: Callable[[str], list[int]]) -> Trajectory:
+def record(
+    environment: Environment, commands: Sequence[str], chat: ChatFormat, encode: Callable[[str], list[int]]
+) -> Trajectory:
     """Plays ``commands`` and writes the conversation as the collector would have, had the policy said them."""
     trajectory = Trajectory(Request(-1, ""), "")
 
@@ -67,14 +69,18 @@ def imitate(
     done = 0
     for _ in range(epochs):
         # batches of similar length waste little on padding; their order is shuffled
-        noisy = [length * (1 + 0.1 * x) for length, x in zip(lengths, rng.standard_normal(len(lengths)), strict=True)]
+        noisy = [
+            length * (1 + 0.1 * x)
+            for length, x in zip(lengths, rng.standard_normal(len(lengths)), strict=True)
+        ]
         order = np.argsort(noisy, kind="stable")
         groups = [order[i : i + batch_size].tolist() for i in range(0, len(order), batch_size)]
         for index in rng.permutation(len(groups)):
             batch = pad_trajectories(demonstrations, groups[index], model.device)
-            real = torch.arange(batch.inputs.shape[1], device=model.device)[None] < torch.tensor(
-                [lengths[i] - 1 for i in batch.indices], device=model.device
-            )[:, None]
+            real = (
+                torch.arange(batch.inputs.shape[1], device=model.device)[None]
+                < torch.tensor([lengths[i] - 1 for i in batch.indices], device=model.device)[:, None]
+            )
             hidden = model.base_model(input_ids=batch.inputs, use_cache=False).last_hidden_state
             scores = linear_token_logprobs(
                 hidden, model.get_output_embeddings().weight, batch.targets, action_mask=real

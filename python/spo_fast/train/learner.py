@@ -25,7 +25,9 @@ class PaddedBatch:
     rollout_logprobs: torch.Tensor  # [B, T] float32
 
 
-def pad_trajectories(trajectories: Sequence[Trajectory], indices: list[int], device: torch.device) -> PaddedBatch:
+def pad_trajectories(
+    trajectories: Sequence[Trajectory], indices: list[int], device: torch.device
+) -> PaddedBatch:
     width = max(len(trajectories[i].token_ids) for i in indices) - 1
     shape = (len(indices), width)
     inputs, targets = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -74,7 +76,10 @@ class Learner:
             rollout_is_cap=cap if cap > 0 else None,
         )
         self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, betas=(0.9, 0.95)
+            model.parameters(),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            betas=(0.9, 0.95),
         )
         self._updates = 0
         self._head = _head_options(model)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spo_fast.envs.alfworld import AlfworldGame, demonstration, vocabulary
-from spo_fast.envs.protocol import TaskSet
+from spo_fast.envs.alfworld import demonstration, vocabulary
 from spo_fast.rollout.chat import ChatFormat
 from spo_fast.rollout.collector import Trajectory
 from spo_fast.train.config import TrainConfig
@@ -34,11 +33,15 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     """A tiny model that has imitated the expert, and its tokenizer."""
     settings = config.policy
     tokenizer = make_tokenizer(vocabulary())
-    size = TinyPolicyConfig(hidden_size=settings.hidden_size, layers=settings.layers, feed_forward=3 * settings.hidden_size)
+    size = TinyPolicyConfig(
+        hidden_size=settings.hidden_size, layers=settings.layers, feed_forward=3 * settings.hidden_size
+    )
     model = make_model(tokenizer, size, seed=config.seed)
     if settings.demonstrations == 0:
         return model, tokenizer
-    demonstrations = _demonstrations(config, ChatFormat(tokenizer, settings.system_prompt), tokenizer, progress)
+    demonstrations = _demonstrations(
+        config, ChatFormat(tokenizer, settings.system_prompt), tokenizer, progress
+    )
     steps = 0
     with progress.phase("imitate the expert", 1, "step") as bar:
 
@@ -58,7 +61,9 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _demonstrations(config: TrainConfig, chat: ChatFormat, tokenizer: Any, progress: Progress) -> list[Trajectory]:
+def _demonstrations(
+    config: TrainConfig, chat: ChatFormat, tokenizer: Any, progress: Progress
+) -> list[Trajectory]:
     rng = np.random.default_rng([config.seed, 77])
     games = demonstration_games(config)
     out = []
@@ -67,5 +72,9 @@ def _demonstrations(config: TrainConfig, chat: ChatFormat, tokenizer: Any, progr
             commands = demonstration(game, rng)
             bar.update()
             if commands is not None:
-                out.append(record(game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False)))
+                out.append(
+                    record(
+                        game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False)
+                    )
+                )
     return out

@@ -73,7 +73,11 @@ def area_under_curve(rewards: list[float]) -> float:
     """Trapezoid area divided by its width; the value itself for one point, 0 for none."""
     if len(rewards) < 2:
         return float(sum(rewards))
-    return float(np.trapezoid(rewards) / (len(rewards) - 1)) if hasattr(np, "trapezoid") else float(np.trapz(rewards) / (len(rewards) - 1))
+    return (
+        float(np.trapezoid(rewards) / (len(rewards) - 1))
+        if hasattr(np, "trapezoid")
+        else float(np.trapz(rewards) / (len(rewards) - 1))
+    )
 
 
 def summarise(
@@ -118,7 +122,9 @@ def draw_learning_curve(path: Path, summary: Summary, metrics: list[dict]) -> No
         rate = rates_["all"]
         bars = [[rate.success - rate.low], [rate.high - rate.success]]
         axes.errorbar([x], [rate.success], yerr=bars, fmt="o", color="tab:orange", capsize=4, label=label)
-    axes.set(xlabel="update", ylabel="success", ylim=(0, 1), title=f"{summary.algorithm}, seed {summary.seed}")
+    axes.set(
+        xlabel="update", ylabel="success", ylim=(0, 1), title=f"{summary.algorithm}, seed {summary.seed}"
+    )
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=120)

@@ -52,9 +52,7 @@ def make_tokenizer(words: Iterable[str]) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = [*SPECIAL, *sorted(set(words) - set(SPECIAL))]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN)
-    )
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\w\s]+"), " ")]
     )

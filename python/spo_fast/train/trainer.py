@@ -182,7 +182,11 @@ class Trainer:
     def _update(self, stream: RolloutStream, step: int) -> dict[str, Any]:
         """Collects a batch, learns from it, publishes; the line of metrics.jsonl."""
         settings = self._config.optimisation
-        started, tokens, env_steps = time.perf_counter(), self._engine.generated_tokens, self._collector.environment_steps
+        started, tokens, env_steps = (
+            time.perf_counter(),
+            self._engine.generated_tokens,
+            self._collector.environment_steps,
+        )
         batch = stream.batch(settings.prompts_per_step)
         if step < settings.updates:
             stream.settle(self._config.rollout.at_publication)
