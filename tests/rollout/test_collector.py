@@ -13,7 +13,7 @@ def make(say, delay=lambda r, t: 1, slots=2, limit=5, **options):
 
 
 def test_an_episode_as_tokens():
-    tok, engine, collector = make(lambda r, t: ["wait", "win"][t])
+    tok, _engine, collector = make(lambda r, t: ["wait", "win"][t])
     (t,) = collector.play([Request(0, "a")])
     assert tok.decode(t.token_ids) == (
         "<|user|> you see round 0 <|assistant|> wait <|end|> <|user|> you see round 1 <|assistant|> win <|end|>"

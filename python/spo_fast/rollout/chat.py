@@ -35,7 +35,7 @@ class ChatFormat:
         before = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
         self._before = before
         self._rendered_before = self._render(before, generate=False)
-        head, found, tail = self._rendered_before.rpartition(_PROBE)
+        _head, found, tail = self._rendered_before.rpartition(_PROBE)
         if not found:
             raise ValueError("tokenizer: its chat template does not show an assistant's message")
         self._closing = tuple(self._encode(tail))

@@ -42,7 +42,6 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     demonstrations = _demonstrations(
         config, ChatFormat(tokenizer, settings.system_prompt), tokenizer, progress
     )
-    steps = 0
     with progress.phase("imitate the expert", 1, "step") as bar:
 
         def on_step(step: int, steps: int, loss: float) -> None:
