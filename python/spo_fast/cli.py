@@ -84,4 +84,20 @@ def _take_preset(arguments: list[str]) -> tuple[str, list[str]]:
     return preset, rest
 
 
-_COMMANDS = {"train": _train}
+def _eval(arguments: list[str]) -> int:
+    import tyro
+
+    from spo_fast.train.evaluation import EvalConfig, evaluate_run
+
+    config = tyro.cli(
+        EvalConfig,
+        prog="spo-fast eval",
+        description="Plays a run's policy on held-out games.",
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+    )
+    print(evaluate_run(config))
+    return 0
+
+
+_COMMANDS = {"train": _train, "eval": _eval}

@@ -39,7 +39,7 @@ def evaluate(
 
 
 def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion (Wilson 1927): right near 0 and 1 and for small n."""
+    """The 95 % interval of a proportion that stays right near 0 and 1 (Wilson 1927)."""
     if n == 0:
         return 0.0, 1.0
     p = successes / n
@@ -51,7 +51,7 @@ def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, f
 def paired_difference(
     before: Sequence[float], after: Sequence[float], z: float = 1.96
 ) -> tuple[float, float, float]:
-    """Mean difference over the same tasks with its 95 % interval: (difference, low, high)."""
+    """Mean difference over the same tasks and its 95 % normal interval: (difference, low, high)."""
     d = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     half = z * d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else math.inf
     return float(d.mean()), float(d.mean() - half), float(d.mean() + half)

@@ -13,8 +13,8 @@ from spo_fast.rollout.collector import Trajectory
 from spo_fast.train.config import TrainConfig
 from spo_fast.train.imitation import imitate, record
 from spo_fast.train.progress import Progress
-from spo_fast.train.tasks import demonstration_games
-from spo_fast.train.tiny_policy import TinyPolicyConfig, make_model, make_tokenizer
+from spo_fast.train.tasks import imitation_games
+from spo_fast.train.tiny_policy import make_model, make_tokenizer
 
 
 def load_policy(folder: Path) -> tuple[Any, Any]:
@@ -22,8 +22,8 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    if not folder.is_dir():
-        raise ValueError(f"model: expected a folder with a causal LM, got {folder}")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"model: expected a Hugging Face folder with a config.json, got {folder}")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
@@ -33,16 +33,11 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     """A tiny model that has imitated the expert, and its tokenizer."""
     settings = config.policy
     tokenizer = make_tokenizer(vocabulary())
-    size = TinyPolicyConfig(
-        hidden_size=settings.hidden_size, layers=settings.layers, feed_forward=3 * settings.hidden_size
-    )
-    model = make_model(tokenizer, size, seed=config.seed)
+    model = make_model(tokenizer, settings, seed=config.seed)
     if settings.demonstrations == 0:
         return model, tokenizer
-    demonstrations = _demonstrations(
-        config, ChatFormat(tokenizer, settings.system_prompt), tokenizer, progress
-    )
-    with progress.phase("imitate the expert", 1, "step") as bar:
+    demonstrations = _demonstrations(config, tokenizer, progress)
+    with progress.phase("imitate the expert", 0, "step") as bar:
 
         def on_step(step: int, steps: int, loss: float) -> None:
             bar.total = steps
@@ -60,20 +55,16 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _demonstrations(
-    config: TrainConfig, chat: ChatFormat, tokenizer: Any, progress: Progress
-) -> list[Trajectory]:
+def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> list[Trajectory]:
+    chat = ChatFormat(tokenizer, config.policy.system_prompt)
     rng = np.random.default_rng([config.seed, 77])
-    games = demonstration_games(config)
     out = []
-    with progress.phase("expert's episodes", len(games), "game") as bar:
-        for game in games:
+    with progress.phase("expert's episodes", config.policy.demonstrations, "game") as bar:
+        for game in imitation_games(config.tasks, config.seed, config.policy.demonstrations):
             commands = demonstration(game, rng)
-            bar.update()
             if commands is not None:
                 out.append(
-                    record(
-                        game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False)
-                    )
+                    record(game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False))
                 )
+            bar.update()
     return out

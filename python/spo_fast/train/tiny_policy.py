@@ -6,14 +6,17 @@ Both are written as an ordinary Hugging Face folder; nothing else in the project
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from spo_fast.train.config import PolicyConfig
+
 PAD, USER, ASSISTANT, END, UNKNOWN = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>", "<|unknown|>"
 SPECIAL = (PAD, USER, ASSISTANT, END, UNKNOWN)
+
+_HEAD_DIM = 32
 
 # A system message is left out: a policy trained from nothing has no use for instructions.
 CHAT_TEMPLATE = (
@@ -23,23 +26,6 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-
-
-@dataclass(frozen=True)
-class TinyPolicyConfig:
-    """Size of the embedded policy.
-
-    Attributes:
-        hidden_size: width; must be a multiple of head_dim.
-        layers: how many transformer layers.
-        head_dim: width of an attention head.
-        feed_forward: width of the feed-forward layers.
-    """
-
-    hidden_size: int = 128
-    layers: int = 2
-    head_dim: int = 32
-    feed_forward: int = 384
 
 
 def make_tokenizer(words: Iterable[str]) -> Any:
@@ -68,26 +54,22 @@ def make_tokenizer(words: Iterable[str]) -> Any:
     )
 
 
-def make_model(tokenizer: Any, config: TinyPolicyConfig, seed: int, max_length: int = 4096) -> Any:
-    """A Qwen3 causal LM with random weights, float32."""
+def make_model(tokenizer: Any, config: PolicyConfig, seed: int, max_length: int = 4096) -> Any:
+    """A Qwen3 causal LM with random weights, float32, of the size that ``config`` says."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    if config.hidden_size % config.head_dim:
-        raise ValueError(
-            f"hidden_size: expected a multiple of head_dim {config.head_dim}, got {config.hidden_size}"
-        )
-    heads = config.hidden_size // config.head_dim
+    heads = config.hidden_size // _HEAD_DIM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(
             Qwen3Config(
                 vocab_size=len(tokenizer),
                 hidden_size=config.hidden_size,
-                intermediate_size=config.feed_forward,
+                intermediate_size=3 * config.hidden_size,
                 num_hidden_layers=config.layers,
                 num_attention_heads=heads,
                 num_key_value_heads=heads,
-                head_dim=config.head_dim,
+                head_dim=_HEAD_DIM,
                 max_position_embeddings=max_length,
                 tie_word_embeddings=True,
                 pad_token_id=tokenizer.pad_token_id,

@@ -22,7 +22,7 @@ from spo_fast.train.progress import Progress
 from spo_fast.train.run_folder import RunFolder
 from spo_fast.train.stream import RolloutStream
 from spo_fast.train.summary import Summary, summarise
-from spo_fast.train.tasks import make_tasks
+from spo_fast.train.tasks import held_out_tasks, training_tasks
 from spo_fast.train.tiny_policy import save_policy
 
 # Streams of random numbers, apart from each other for any seed.
@@ -51,15 +51,16 @@ def train(config: TrainConfig, *, quiet: bool = False) -> Summary:
     if config.threads:
         torch.set_num_threads(config.threads)
     progress = Progress(quiet)
-    training_tasks, held_out = make_tasks(config)
+    tasks = training_tasks(config.tasks, config.seed)
+    held_out = held_out_tasks(config.tasks, config.seed)
     run = RunFolder(config)
     try:
         if config.policy.model is None:
-            model, tokenizer = warm_start(config, training_tasks, progress)
+            model, tokenizer = warm_start(config, progress)
             save_policy(model, tokenizer, run.path / "warm_start")
         else:
             model, tokenizer = load_policy(config.policy.model)
-        return Trainer(config, run, model, tokenizer, training_tasks, held_out, progress).run()
+        return Trainer(config, run, model, tokenizer, tasks, held_out, progress).run()
     finally:
         run.close()
 
@@ -73,7 +74,7 @@ class Trainer:
         run: RunFolder,
         model: Any,
         tokenizer: Any,
-        training_tasks: TaskSet,
+        tasks: TaskSet,
         held_out: TaskSet,
         progress: Progress,
     ):
@@ -81,7 +82,7 @@ class Trainer:
         self._run = run
         self._model = model
         self._tokenizer = tokenizer
-        self._tasks = training_tasks
+        self._tasks = tasks
         self._held_out = held_out
         self._progress = progress
         self._chat = ChatFormat(tokenizer, config.policy.system_prompt)
