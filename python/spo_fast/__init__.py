@@ -32,7 +32,14 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'spo_fast' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
+    try:
+        value = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("spo_fast"):
+            raise
+        raise ImportError(
+            f"spo_fast.{name} needs {error.name}, which is missing: pip install 'spo_fast[train]'"
+        ) from error
     globals()[name] = value
     return value
 

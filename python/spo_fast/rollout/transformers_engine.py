@@ -1,0 +1,234 @@
+"""Continuous batching over a Hugging Face causal LM, in this process, on the weights being trained."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from spo_fast.rollout.engine import Generation
+from spo_fast.rollout.sampling import counter_uniform, sample_tokens
+from spo_fast.rollout.slot_cache import SlotCache
+
+
+@dataclass
+class _Slot:
+    """One request's conversation. ``context`` counts the tokens that the cache holds for it."""
+
+    request: int
+    history: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    context: int = 0
+    generated: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    budget: int = 0
+
+
+class _SlotCacheForward:
+    """Every slot keeps its keys and values between turns; a turn costs its new tokens alone.
+
+    Right for models whose layers all attend (fully, or within a sliding window).
+    """
+
+    def __init__(self, model: Any, slots: int):
+        config = model.config.get_text_config()
+        self._model = model
+        self._slots = slots
+        self._window = getattr(config, "sliding_window", None)
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if not kinds <= {"full_attention", "sliding_attention"}:
+            raise ValueError(f"layers of kinds {sorted(kinds)} keep more than keys and values")
+        self._kinds = kinds if getattr(config, "layer_types", None) else None
+        self._cache = SlotCache(config.num_hidden_layers, slots)
+        names = inspect.signature(model.base_model.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"
+        self._limits_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def __call__(self, rows: list[int], slots: list[_Slot]) -> torch.Tensor:
+        """Feeds each slot its pending tokens; logits [b, V] after the last of them."""
+        device = self._model.device
+        lengths = [len(s.pending) for s in slots]
+        width = max(lengths)
+        ids = torch.zeros(len(rows), width, dtype=torch.int64)
+        for i, slot in enumerate(slots):
+            ids[i, : lengths[i]] = torch.tensor(slot.pending)
+        starts = torch.tensor([s.context for s in slots])
+        positions = starts[:, None] + torch.arange(width)
+        reach = int(positions.max()) + 1  # padded queries included: the cache must hold what they write
+        whole = rows == list(range(self._slots))
+        at = None if whole else torch.tensor(rows, device=device)
+        ids, positions = ids.to(device), positions.to(device)
+        mask = self._masks(positions, reach)
+        kwargs: dict[str, Any] = {self._cache_name: self._cache.at(at, positions, reach)}
+        uneven = min(lengths) != width
+        if self._limits_logits and not uneven:
+            kwargs["logits_to_keep"] = 1
+        out = self._model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **kwargs
+        ).logits
+        if not uneven:
+            return out[:, -1]
+        last = torch.tensor(lengths, device=device) - 1
+        return out[torch.arange(len(rows), device=device), last]
+
+    def _masks(self, positions: torch.Tensor, reach: int) -> Any:
+        """Who may see whom, [b, 1, q, reach]; a mapping for models that mask by the kind of layer."""
+        keys = torch.arange(reach, device=positions.device)
+        causal = keys[None, None, None, :] <= positions[:, None, :, None]
+        if self._kinds is None:
+            return self._native(causal)
+        masks = {"full_attention": self._native(causal)}
+        if "sliding_attention" in self._kinds:
+            near = keys[None, None, None, :] > positions[:, None, :, None] - self._window
+            masks["sliding_attention"] = self._native(causal & near)
+        return masks
+
+    def _native(self, mask: torch.Tensor) -> torch.Tensor:
+        """As this model's attention takes it: eager attention adds the mask to its scores."""
+        if self._model.config._attn_implementation != "eager":
+            return mask
+        dtype = self._model.dtype
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+            ~mask, torch.finfo(dtype).min
+        )
+
+
+class _RecomputeForward:
+    """Feeds whole conversations, left-padded, each time: right for every causal LM, and slow.
+
+    For models with recurrent or convolutional layers, whose state cannot take a chunk of new tokens per row.
+    """
+
+    def __init__(self, model: Any, slots: int):
+        self._model = model
+
+    def __call__(self, rows: list[int], slots: list[_Slot]) -> torch.Tensor:
+        texts = [s.history for s in slots]
+        width = max(map(len, texts))
+        ids = torch.zeros(len(texts), width, dtype=torch.int64)
+        mask = torch.zeros(len(texts), width, dtype=torch.int64)
+        for i, text in enumerate(texts):
+            ids[i, width - len(text) :] = torch.tensor(text)
+            mask[i, width - len(text) :] = 1
+        positions = (mask.cumsum(1) - 1).clamp_(min=0)
+        device = self._model.device
+        out = self._model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            position_ids=positions.to(device),
+            use_cache=False,
+        )
+        return out.logits[:, -1]
+
+
+def _agrees(model: Any, vocab: int) -> bool:
+    """Whether the slot cache gives the logits of a plain forward, on a short made-up two-turn conversation."""
+    rng = np.random.default_rng(0)
+    first, second = (rng.integers(0, vocab, size=n).tolist() for n in (7, 5))
+    try:
+        forward = _SlotCacheForward(model, 3)
+        other = _Slot(0, pending=second)
+        slot = _Slot(1, pending=first)
+        forward([0, 2], [other, slot])
+        slot.context, slot.pending = len(first), second
+        got = forward([2], [slot])[0].float()
+        want = model(input_ids=torch.tensor([first + second], device=model.device)).logits[0, -1].float()
+    except (ValueError, TypeError, IndexError, RuntimeError, AttributeError, KeyError, NotImplementedError):
+        return False
+    scale = max(1.0, float(want.abs().max()))
+    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
+    return bool((got - want).abs().max() <= tolerance * scale)
+
+
+class TransformersEngine:
+    """Generates with the model object that the trainer updates: no weights to synchronise.
+
+    Args:
+        model: a Hugging Face causal LM. Whether its layers can share a slot cache is tried out on it, once.
+        stop_ids: tokens that end a turn.
+        slots: how many requests may be in flight.
+        temperature: of sampling; 0 is greedy.
+        seed: names the stream of random numbers; see ``spo_fast.rollout.sampling``.
+    """
+
+    def __init__(
+        self, model: Any, *, stop_ids: frozenset[int], slots: int, temperature: float = 1.0, seed: int = 0
+    ):
+        if slots < 1:
+            raise ValueError(f"slots: expected at least 1, got {slots}")
+        if temperature < 0:
+            raise ValueError(f"temperature: expected 0 (greedy) or more, got {temperature}")
+        self._model = model
+        self._stop_ids = stop_ids
+        self._temperature = temperature
+        self._seed = seed
+        self._slots: list[_Slot | None] = [None] * slots
+        self._row_of: dict[int, int] = {}
+        self.decode_steps = 0
+        self.generated_tokens = 0
+        with torch.inference_mode():
+            self.cached = _agrees(model, model.config.get_text_config().vocab_size)
+        self._forward = (_SlotCacheForward if self.cached else _RecomputeForward)(model, slots)
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._slots) - len(self._row_of)
+
+    def submit(self, request: int, token_ids: list[int], max_new_tokens: int) -> None:
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected at least 1, got {max_new_tokens}")
+        row = self._row_of.get(request)
+        if row is None:
+            if not self.free_slots:
+                raise ValueError(f"request {request}: all {len(self._slots)} slots are taken")
+            row = self._slots.index(None)
+            self._slots[row] = _Slot(request)
+            self._row_of[request] = row
+        slot = self._slots[row]
+        assert slot is not None
+        slot.pending = slot.pending + token_ids
+        slot.history += token_ids
+        slot.generated, slot.logprobs, slot.budget = [], [], max_new_tokens
+
+    def release(self, request: int) -> None:
+        self._slots[self._row_of.pop(request)] = None
+
+    @torch.inference_mode()
+    def step(self) -> list[Generation]:
+        waiting = [(row, s) for row, s in enumerate(self._slots) if s is not None and s.budget > 0]
+        if not waiting:
+            return []
+        self._model.eval()
+        self.decode_steps += 1
+        finished: list[Generation] = []
+        # new turns bring many tokens, the others one: two forwards waste less than one padded to the longest
+        chunks = [(row, s) for row, s in waiting if len(s.pending) > 1]
+        singles = [(row, s) for row, s in waiting if len(s.pending) == 1]
+        for part in (chunks, singles):
+            if part:
+                finished += self._advance([row for row, _ in part], [s for _, s in part])
+        return sorted(finished, key=lambda g: g.request)
+
+    def _advance(self, rows: list[int], slots: list[_Slot]) -> list[Generation]:
+        logits = self._forward(rows, slots)
+        uniforms = counter_uniform(
+            self._seed, np.array([s.request for s in slots]), np.array([len(s.history) for s in slots])
+        )
+        tokens, logprobs = sample_tokens(logits, uniforms, self._temperature)
+        self.generated_tokens += len(slots)
+        finished = []
+        for slot, token, logprob in zip(slots, tokens.tolist(), logprobs.tolist(), strict=True):
+            slot.context += len(slot.pending)
+            slot.pending = [token]
+            slot.history.append(token)
+            slot.generated.append(token)
+            slot.logprobs.append(logprob)
+            slot.budget -= 1
+            stopped = token in self._stop_ids
+            if stopped or slot.budget == 0:
+                slot.budget = 0
+                finished.append(Generation(slot.request, slot.generated, slot.logprobs, stopped))
+        return finished

@@ -1,0 +1,70 @@
+"""Where a run's policy comes from: a folder, or a tiny model that first imitates the expert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spo_fast.envs.alfworld import demonstration, vocabulary
+from spo_fast.rollout.chat import ChatFormat
+from spo_fast.rollout.collector import Trajectory
+from spo_fast.train.config import TrainConfig
+from spo_fast.train.imitation import imitate, record
+from spo_fast.train.progress import Progress
+from spo_fast.train.tasks import imitation_games
+from spo_fast.train.tiny_policy import make_model, make_tokenizer
+
+
+def load_policy(folder: Path) -> tuple[Any, Any]:
+    """(model, tokenizer) of a Hugging Face folder, on the GPU where there is one."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"model: expected a Hugging Face folder with a config.json, got {folder}")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
+    """A tiny model that has imitated the expert, and its tokenizer."""
+    settings = config.policy
+    tokenizer = make_tokenizer(vocabulary())
+    model = make_model(tokenizer, settings, seed=config.seed)
+    if settings.demonstrations == 0:
+        return model, tokenizer
+    demonstrations = _demonstrations(config, tokenizer, progress)
+    with progress.phase("imitate the expert", 0, "step") as bar:
+
+        def on_step(step: int, steps: int, loss: float) -> None:
+            bar.total = steps
+            bar.update()
+            bar.set_postfix(nll=f"{loss:.3f}", refresh=False)
+
+        imitate(
+            model,
+            demonstrations,
+            epochs=settings.demonstration_epochs,
+            learning_rate=settings.imitation_learning_rate,
+            seed=config.seed,
+            on_step=on_step,
+        )
+    return model, tokenizer
+
+
+def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> list[Trajectory]:
+    chat = ChatFormat(tokenizer, config.policy.system_prompt)
+    rng = np.random.default_rng([config.seed, 77])
+    out = []
+    with progress.phase("expert's episodes", config.policy.demonstrations, "game") as bar:
+        for game in imitation_games(config.tasks, config.seed, config.policy.demonstrations):
+            commands = demonstration(game, rng)
+            if commands is not None:
+                out.append(
+                    record(game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False))
+                )
+            bar.update()
+    return out

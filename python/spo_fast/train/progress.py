@@ -1,0 +1,43 @@
+"""Live progress: one bar a phase."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Progress:
+    """Bars on standard error; in a file or a pipe a line every ten seconds instead.
+
+    Remembers how long each phase took (``seconds``).
+    """
+
+    def __init__(self, quiet: bool = False):
+        self._quiet = quiet
+        self.seconds: dict[str, float] = {}
+
+    def note(self, text: str) -> None:
+        if not self._quiet:
+            tqdm.write(text, file=sys.stderr)
+
+    @contextmanager
+    def phase(self, name: str, total: int, unit: str) -> Iterator[Any]:
+        start = time.perf_counter()
+        live = sys.stderr.isatty()
+        with tqdm(
+            total=total,
+            desc=f"{name:<22}",
+            unit=unit,
+            disable=self._quiet,
+            dynamic_ncols=live,
+            ncols=None if live else 120,
+            mininterval=0.2 if live else 10,
+            smoothing=0.1,
+        ) as bar:
+            yield bar
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

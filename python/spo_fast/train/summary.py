@@ -1,0 +1,131 @@
+"""The end of a run: success before and after with intervals, and the picture of the learning curve."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spo_fast.rollout.collector import Trajectory
+from spo_fast.train.config import TrainConfig
+from spo_fast.train.evaluation import paired_difference, success_by_type, wilson_interval
+from spo_fast.train.run_folder import load_metrics, write_atomically
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A success rate with its 95 % interval."""
+
+    success: float
+    low: float
+    high: float
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run achieved.
+
+    Attributes:
+        before: success rate on the held-out tasks by task type and under "all", before training.
+        after: the same after training.
+        difference: (after - before, low, high), paired over the held-out tasks.
+        auc: trapezoid area under the reward of successive updates, divided by its width.
+        seconds: wall-clock seconds of each phase.
+    """
+
+    algorithm: str
+    seed: int
+    before: dict[str, Rate]
+    after: dict[str, Rate]
+    difference: tuple[float, float, float]
+    auc: float
+    seconds: dict[str, float]
+
+    def text(self) -> str:
+        lines = [f"{'held-out success':<34} {'before':>22} {'after':>22}"]
+        for kind in sorted(self.before, key=lambda k: (k == "all", k)):
+            lines.append(f"{kind:<34} {_show(self.before[kind]):>22} {_show(self.after[kind]):>22}")
+        d, low, high = (100 * x for x in self.difference)
+        lines.append(f"difference {d:+.1f} points, 95 % interval [{low:+.1f}, {high:+.1f}], paired by game")
+        lines.append(f"area under the reward curve {self.auc:.3f}")
+        times = ", ".join(f"{name} {seconds:.0f}" for name, seconds in self.seconds.items())
+        lines.append(f"seconds: {times}; {sum(self.seconds.values()):.0f} in all")
+        return "\n".join(lines)
+
+
+def _show(rate: Rate) -> str:
+    return f"{rate.success:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+
+
+def rates(trajectories: list[Trajectory]) -> dict[str, Rate]:
+    """Success rates by task type, and of all under "all"."""
+    return {
+        kind: Rate(wins / n, *wilson_interval(wins, n), n)
+        for kind, (wins, n) in success_by_type(trajectories).items()
+    }
+
+
+def area_under_curve(rewards: list[float]) -> float:
+    """Trapezoid area divided by its width; the value itself for one point, 0 for none."""
+    if len(rewards) < 2:
+        return float(sum(rewards))
+    return (
+        float(np.trapezoid(rewards) / (len(rewards) - 1))
+        if hasattr(np, "trapezoid")
+        else float(np.trapz(rewards) / (len(rewards) - 1))
+    )
+
+
+def summarise(
+    run: Path,
+    config: TrainConfig,
+    before: list[Trajectory],
+    after: list[Trajectory],
+    seconds: dict[str, float],
+) -> Summary:
+    """Writes summary.json and learning_curve.png."""
+    metrics = load_metrics(run)
+    summary = Summary(
+        algorithm=config.algorithm,
+        seed=config.seed,
+        before=rates(before),
+        after=rates(after),
+        difference=paired_difference([t.outcome for t in before], [t.outcome for t in after]),
+        auc=area_under_curve([m["reward"] for m in metrics]),
+        seconds=dict(seconds),
+    )
+    write_atomically(run / "summary.json", json.dumps(dataclasses.asdict(summary), indent=2) + "\n")
+    draw_learning_curve(run / "learning_curve.png", summary, metrics)
+    return summary
+
+
+def draw_learning_curve(path: Path, summary: Summary, metrics: list[dict]) -> None:
+    """Reward of each update's batch, with the held-out success before and after."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    steps = [m["step"] for m in metrics]
+    rewards = np.array([m["reward"] for m in metrics])
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, linewidth=1, label="training batches")
+    if len(rewards) >= 5:
+        kernel = np.ones(5) / 5
+        smooth = np.convolve(np.pad(rewards, 2, mode="edge"), kernel, mode="valid")
+        axes.plot(steps, smooth, color="tab:blue", linewidth=2, label="mean of 5 batches")
+    for rates_, x, label in ((summary.before, 0, "held-out games"), (summary.after, len(steps), None)):
+        rate = rates_["all"]
+        bars = [[rate.success - rate.low], [rate.high - rate.success]]
+        axes.errorbar([x], [rate.success], yerr=bars, fmt="o", color="tab:orange", capsize=4, label=label)
+    axes.set(
+        xlabel="update", ylabel="success", ylim=(0, 1), title=f"{summary.algorithm}, seed {summary.seed}"
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

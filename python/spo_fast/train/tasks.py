@@ -1,0 +1,61 @@
+"""Which games a run trains on, is judged by, and imitates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spo_fast.envs.alfworld import AlfworldGame, AlfworldTasks, find_games, generate_games
+from spo_fast.envs.protocol import TaskSet
+from spo_fast.train.config import TaskConfig
+
+# Seeds of generated games: apart from each other for every seed of a run.
+_TRAINING, _HELD_OUT, _IMITATION = 0, 1, 2
+
+
+def training_tasks(config: TaskConfig, seed: int) -> TaskSet:
+    """The tasks that a run trains on."""
+    return _task_set(config, _games(config, seed, config.train_tasks, "train", _TRAINING))
+
+
+def held_out_tasks(config: TaskConfig, seed: int) -> TaskSet:
+    """The tasks that a run is judged by; no layout of theirs is trained on."""
+    return _task_set(config, _games(config, seed, config.eval_tasks, config.eval_split, _HELD_OUT))
+
+
+def imitation_games(config: TaskConfig, seed: int, count: int) -> list[AlfworldGame]:
+    """Games for the expert to show: of the training split, or generated where there is no folder."""
+    if config.games is None:
+        mappings = generate_games(count, _game_seed(seed, _IMITATION), split="train")
+        return [AlfworldGame(game, config.max_steps) for game in mappings]
+    games = [AlfworldGame(path, config.max_steps) for path in find_games(config.games, "train")]
+    return [games[i % len(games)].copy() for i in range(count)]
+
+
+def _games(
+    config: TaskConfig, seed: int, count: int, split: str, purpose: int
+) -> list[Mapping[str, Any]] | list[Path]:
+    if config.games is None:
+        return generate_games(count, _game_seed(seed, purpose), split=split)
+    paths = find_games(config.games, split)
+    if count == 0 or count == len(paths):
+        return paths
+    if count > len(paths):
+        raise ValueError(f"{config.games}: has {len(paths)} games of the split {split!r}, {count} were asked for")
+    picks = np.random.default_rng([seed, purpose]).choice(len(paths), size=count, replace=False)
+    return [paths[i] for i in sorted(picks)]
+
+
+def _game_seed(seed: int, purpose: int) -> int:
+    return 3 * seed + purpose
+
+
+def _task_set(config: TaskConfig, games: Any) -> TaskSet:
+    if config.engine == "textworld":
+        from spo_fast.envs.alfworld.textworld import TextworldTasks
+
+        return TextworldTasks(games, max_steps=config.max_steps)
+    return AlfworldTasks(games, max_steps=config.max_steps)
