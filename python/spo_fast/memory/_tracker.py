@@ -186,7 +186,7 @@ class Tracker(abc.ABC, Generic[CoreT]):
             ValueError: naming the file, if it is truncated, damaged or not such a file.
         """
         state = read_record(path, cls._KIND, cls._SCHEMA)
-        tracker = cls()
+        tracker = cls()  # type: ignore[call-arg]  # every subclass has defaults for its options
         try:
             tracker.load_state_dict({"kind": cls._KIND, "schema": cls._SCHEMA, **state})
         except ValueError as error:
