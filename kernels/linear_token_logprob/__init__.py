@@ -106,9 +106,14 @@ def _selected(row_index: Tensor | None, mask: Tensor | None, lead: torch.Size, d
         return select_rows(mask, lead, device, compact=True)
     if may_sync(row_index.device):
         n = math.prod(lead)
-        if bool(((row_index < 0) | (row_index >= n)).any()) or row_index.unique().numel() != row_index.numel():
+        if (
+            bool(((row_index < 0) | (row_index >= n)).any())
+            or row_index.unique().numel() != row_index.numel()
+        ):
             raise ValueError(f"row_index: expected different indices in [0, {n}), got {row_index}")
-        if mask is not None and not torch.equal(row_index.sort().values, torch.nonzero(mask.reshape(-1)).squeeze(-1)):
+        if mask is not None and not torch.equal(
+            row_index.sort().values, torch.nonzero(mask.reshape(-1)).squeeze(-1)
+        ):
             raise ValueError("row_index: expected the indices at which action_mask is non-zero, got others")
     return Rows(row_index, None)
 
@@ -137,7 +142,9 @@ class _LinearTokenLogprob(torch.autograd.Function):
         check_row_values(ids, weight.shape[0], 1.0 if heat is None else heat)
 
         logprobs, entropy = (torch.zeros(lead, dtype=dtype, device=hidden.device) for _ in range(2))
-        stats = RowStats(*(torch.empty(ids.numel(), dtype=dtype, device=hidden.device) for _ in RowStats._fields))
+        stats = RowStats(
+            *(torch.empty(ids.numel(), dtype=dtype, device=hidden.device) for _ in RowStats._fields)
+        )
         for start, block in zip(range(0, ids.numel(), chunk), rows.blocks(chunk), strict=True):
             part = slice(start, start + chunk)
             values, block_stats = forward_rows(
@@ -160,7 +167,9 @@ class _LinearTokenLogprob(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         if grad_logprobs is None and grad_entropy is None:
             return (None,) * 10
         hidden, weight, bias, ids, heat, index, *stats = ctx.saved_tensors
@@ -169,7 +178,9 @@ class _LinearTokenLogprob(torch.autograd.Function):
         lead, dtype = hidden.shape[:-1], stats[0].dtype
         rows = Rows(index, None)
         with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-            grad_hidden = torch.zeros_like(hidden, memory_format=torch.contiguous_format) if needed[0] else None
+            grad_hidden = (
+                torch.zeros_like(hidden, memory_format=torch.contiguous_format) if needed[0] else None
+            )
             # Sums over all blocks stay in the compute dtype until the end.
             grad_weight = torch.zeros_like(weight, dtype=dtype) if needed[1] else None
             grad_bias = torch.zeros_like(bias, dtype=dtype) if needed[2] else None
@@ -185,7 +196,13 @@ class _LinearTokenLogprob(torch.autograd.Function):
                     *(None if g is None else block.take(g, lead) for g in (grad_logprobs, grad_entropy)),
                 )
                 rows_gradient = add_head_gradients(
-                    grad_logits, block_hidden, weight, logit_scale, grad_weight, grad_bias, with_hidden=needed[0]
+                    grad_logits,
+                    block_hidden,
+                    weight,
+                    logit_scale,
+                    grad_weight,
+                    grad_bias,
+                    with_hidden=needed[0],
                 )
                 if grad_hidden is not None and rows_gradient is not None:
                     block.put(grad_hidden, lead, rows_gradient)

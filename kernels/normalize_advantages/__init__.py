@@ -40,7 +40,9 @@ def normalize_advantages(
     if not eps >= 0:
         faults.append(f"eps: expected a number >= 0, got {eps}")
     if lengths is not None and action_mask is not None:
-        faults.append("lengths, action_mask: expected lengths (one value a segment) or action_mask (one a token), got both")
+        faults.append(
+            "lengths, action_mask: expected lengths (one value a segment) or action_mask (one a token), got both"
+        )
     if cu_seqlens is not None and action_mask is None:
         faults.append("action_mask: expected a tensor with cu_seqlens, got None")
     if faults:
@@ -88,7 +90,9 @@ def _normalize(
     values = advantages.to(torch.float64)
     if action_mask is None:
         if advantages.dim() != 1:
-            raise ValueError(f"advantages: expected [S], or tokens with action_mask, got {list(advantages.shape)}")
+            raise ValueError(
+                f"advantages: expected [S], or tokens with action_mask, got {list(advantages.shape)}"
+            )
         weights = torch.ones_like(values) if lengths is None else _lengths(lengths, advantages, read)
         counted = weights > 0
         number, n_groups = _groups(groups, advantages.shape[0], advantages.device, read, process_group)
@@ -114,13 +118,17 @@ def _normalize(
         result = normalize(values, mask, token_number, stats, center, scale, eps)
     if not advantages.is_floating_point():
         return result.to(torch.get_default_dtype())
-    return result.to(torch.float32 if advantages.dtype in (torch.float16, torch.bfloat16) else advantages.dtype)
+    return result.to(
+        torch.float32 if advantages.dtype in (torch.float16, torch.bfloat16) else advantages.dtype
+    )
 
 
 def _segment_means(values: Tensor, mask: Tensor, layout: Layout, groups: Tensor) -> Units:
     """One unit a segment that has tokens: the mean of its own, exact if they are all equal."""
     everything = torch.arange(layout.sequences, device=values.device)
-    tokens = Units(values.reshape(-1), mask.reshape(-1).to(torch.float64), layout.spread(everything).reshape(-1))
+    tokens = Units(
+        values.reshape(-1), mask.reshape(-1).to(torch.float64), layout.spread(everything).reshape(-1)
+    )
     means = group_statistics(tokens, layout.sequences).mean
     return Units(means, (layout.sum(mask.to(torch.float64)) > 0).to(torch.float64), groups)
 
@@ -128,7 +136,9 @@ def _segment_means(values: Tensor, mask: Tensor, layout: Layout, groups: Tensor)
 def _lengths(lengths: Tensor, advantages: Tensor, read: bool) -> Tensor:
     lengths = torch.as_tensor(lengths, device=advantages.device)
     if lengths.shape != advantages.shape:
-        raise ValueError(f"lengths: expected {list(advantages.shape)}, one a segment, got {list(lengths.shape)}")
+        raise ValueError(
+            f"lengths: expected {list(advantages.shape)}, one a segment, got {list(lengths.shape)}"
+        )
     if read and bool((~(lengths >= 0)).any()):
         raise ValueError(f"lengths: expected numbers >= 0, got {lengths[~(lengths >= 0)][0].item()}")
     return lengths.to(torch.float64)
@@ -142,7 +152,9 @@ def _groups(
         return torch.zeros(segments, dtype=torch.int64, device=device), 1
     groups = torch.as_tensor(groups, device=device)
     if groups.shape != (segments,) or groups.is_floating_point():
-        raise ValueError(f"groups: expected [{segments}] ints, one a segment, got {groups.dtype} {list(groups.shape)}")
+        raise ValueError(
+            f"groups: expected [{segments}] ints, one a segment, got {groups.dtype} {list(groups.shape)}"
+        )
     groups = groups.to(torch.int64)
     if process_group is not None:
         import torch.distributed as dist
@@ -154,5 +166,7 @@ def _groups(
     else:
         n_groups = segments
     if read and segments and not (int(groups.min()) >= 0 and int(groups.max()) < n_groups):
-        raise ValueError(f"groups: expected ids in [0, {n_groups}), got {int(groups.min())} to {int(groups.max())}")
+        raise ValueError(
+            f"groups: expected ids in [0, {n_groups}), got {int(groups.min())} to {int(groups.max())}"
+        )
     return groups, n_groups

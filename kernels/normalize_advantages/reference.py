@@ -60,7 +60,9 @@ def group_statistics(units: Units, n_groups: int, process_group: Any | None = No
     return Statistics(least + mean, variance.sqrt(), varies)
 
 
-def normalize(values: Tensor, counted: Tensor, groups: Tensor, stats: Statistics, center: bool, scale: bool, eps: float) -> Tensor:
+def normalize(
+    values: Tensor, counted: Tensor, groups: Tensor, stats: Statistics, center: bool, scale: bool, eps: float
+) -> Tensor:
     """(A - mean) / (deviation + eps) of float64 ``values``, each by its group; 0 where not ``counted``."""
     varies = stats.varies[groups]
     result = values - stats.mean[groups] if center else values

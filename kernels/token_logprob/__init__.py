@@ -27,7 +27,9 @@ def token_logprobs(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """See :func:`spo_fast.token_logprobs`; this is its reference backend."""
     lead = logits.shape[:-1]
-    faults = [] if logits.dtype in LOGIT_DTYPES else [f"logits: expected a floating tensor, got {logits.dtype}"]
+    faults = (
+        [] if logits.dtype in LOGIT_DTYPES else [f"logits: expected a floating tensor, got {logits.dtype}"]
+    )
     if logits.dim() == 0 or logits.shape[-1] == 0:
         faults.append(f"logits: expected shape [..., V] with V >= 1, got {list(logits.shape)}")
     faults += shape_faults(lead, token_ids, action_mask, temperature) + softcap_faults(logit_softcap)
@@ -96,7 +98,9 @@ class _TokenLogprob(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         nothing = (None,) * 6
         if grad_logprobs is None and grad_entropy is None:
             return None, *nothing
@@ -106,7 +110,11 @@ class _TokenLogprob(torch.autograd.Function):
         rows = Rows(numbers, keep)
         with torch.no_grad():
             # detach() shares storage and version counter: writing through it tells autograd that the logits are gone.
-            gradient = logits.detach() if inplace else torch.zeros_like(logits, memory_format=torch.contiguous_format)
+            gradient = (
+                logits.detach()
+                if inplace
+                else torch.zeros_like(logits, memory_format=torch.contiguous_format)
+            )
             size = rows_per_block(vocabulary)
             for start, block in zip(range(0, ids.numel(), size), rows.blocks(size), strict=True):
                 part = slice(start, start + size)

@@ -22,7 +22,11 @@ def shape_faults(
         faults.append(f"token_ids: expected int64, got {token_ids.dtype}")
     given = {"token_ids": token_ids, "action_mask": action_mask, "temperature": temperature}
     for name, tensor in given.items():
-        if isinstance(tensor, Tensor) and tensor.shape != lead and not (name == "temperature" and tensor.dim() == 0):
+        if (
+            isinstance(tensor, Tensor)
+            and tensor.shape != lead
+            and not (name == "temperature" and tensor.dim() == 0)
+        ):
             faults.append(f"{name}: expected shape {list(lead)}, one a row, got {list(tensor.shape)}")
     if not isinstance(temperature, Tensor) and not (temperature > 0 and math.isfinite(temperature)):
         faults.append(f"temperature: expected a number > 0, got {temperature}")

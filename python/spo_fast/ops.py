@@ -359,7 +359,11 @@ class SPOLoss(nn.Module):
             for name, x in (("logprobs", logprobs), ("logits", logits), ("hidden", hidden))
             if x is not None
         ]
-        faults = [] if len(given) == 1 else [f"expected exactly one of logprobs, logits and hidden, got {given or 'none'}"]
+        faults = (
+            []
+            if len(given) == 1
+            else [f"expected exactly one of logprobs, logits and hidden, got {given or 'none'}"]
+        )
         if logprobs is None and token_ids is None:
             faults.append("token_ids: expected a tensor with logits or hidden, got None")
         if hidden is not None and lm_head_weight is None:

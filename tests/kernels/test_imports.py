@@ -25,7 +25,9 @@ def imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_kernels_know_no_trainer(path: Path) -> None:
     inside = {name for name in imported(path) if name.split(".")[0] == "spo_fast"}
-    assert all(name.startswith(("spo_fast.kernels", "spo_fast.losses", "spo_fast._core")) for name in inside), inside
+    assert all(
+        name.startswith(("spo_fast.kernels", "spo_fast.losses", "spo_fast._core")) for name in inside
+    ), inside
 
 
 @pytest.mark.parametrize("folder", ["losses", "advantages", "memory"])

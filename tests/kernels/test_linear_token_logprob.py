@@ -34,7 +34,14 @@ MASK = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 1, 1, 1]])
 def test_equals_log_probs_of_the_product(chunk: int | None, scale: float) -> None:
     p, q = problem(), problem()
     got = linear_token_logprobs(
-        p["hidden"], p["lm_head_weight"], IDS, bias=p["bias"], action_mask=MASK, logit_scale=scale, chunk_tokens=chunk, **OPTIONS
+        p["hidden"],
+        p["lm_head_weight"],
+        IDS,
+        bias=p["bias"],
+        action_mask=MASK,
+        logit_scale=scale,
+        chunk_tokens=chunk,
+        **OPTIONS,
     )
     logits = scale * (q["hidden"] @ q["lm_head_weight"].T + q["bias"])
     want = token_logprobs(logits, IDS, action_mask=MASK, **OPTIONS)
@@ -48,7 +55,8 @@ def test_equals_log_probs_of_the_product(chunk: int | None, scale: float) -> Non
 def test_gradcheck() -> None:
     p = problem()
     assert torch.autograd.gradcheck(
-        lambda h, w, b: linear_token_logprobs(h, w, IDS, bias=b, action_mask=MASK, chunk_tokens=2, **OPTIONS), tuple(p.values())
+        lambda h, w, b: linear_token_logprobs(h, w, IDS, bias=b, action_mask=MASK, chunk_tokens=2, **OPTIONS),
+        tuple(p.values()),
     )
 
 
@@ -89,10 +97,17 @@ def test_masked_rows_are_never_read() -> None:
 def test_row_index_stands_for_the_mask() -> None:
     p = problem()
     index = MASK.reshape(-1).nonzero().squeeze(-1)
-    expected = linear_token_logprobs(p["hidden"], p["lm_head_weight"], IDS, action_mask=MASK, return_entropy=True)
+    expected = linear_token_logprobs(
+        p["hidden"], p["lm_head_weight"], IDS, action_mask=MASK, return_entropy=True
+    )
     for mask in (None, MASK):
         got = linear_token_logprobs(
-            p["hidden"], p["lm_head_weight"], IDS, action_mask=mask, row_index=index.flip(0), return_entropy=True
+            p["hidden"],
+            p["lm_head_weight"],
+            IDS,
+            action_mask=mask,
+            row_index=index.flip(0),
+            return_entropy=True,
         )
         for a, b in zip(got, expected, strict=True):
             torch.testing.assert_close(a, b, atol=FLOAT64, rtol=FLOAT64)
@@ -142,7 +157,9 @@ def test_bfloat16(autocast: bool) -> None:
 
 def test_one_row_no_rows_and_second_derivatives() -> None:
     p = problem()
-    one = linear_token_logprobs(p["hidden"][0, 0], p["lm_head_weight"], IDS[0, 0], temperature=torch.tensor(0.5))
+    one = linear_token_logprobs(
+        p["hidden"][0, 0], p["lm_head_weight"], IDS[0, 0], temperature=torch.tensor(0.5)
+    )
     assert isinstance(one, Tensor) and one.shape == ()
     none = linear_token_logprobs(p["hidden"], p["lm_head_weight"], IDS, action_mask=torch.zeros(2, 5))
     assert isinstance(none, Tensor)

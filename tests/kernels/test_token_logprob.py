@@ -23,7 +23,9 @@ def with_entropy(*args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     return result
 
 
-def plain(logits: Tensor, ids: Tensor, temperature: Any = 1.0, softcap: float | None = None) -> tuple[Tensor, Tensor]:
+def plain(
+    logits: Tensor, ids: Tensor, temperature: Any = 1.0, softcap: float | None = None
+) -> tuple[Tensor, Tensor]:
     """log_softmax and gather in float64, differentiable."""
     z = logits.double()
     if softcap is not None:
@@ -68,7 +70,9 @@ def test_temperature() -> None:
     logprob.backward()
     assert logprob.item() == pytest.approx(-0.018150, abs=5e-7)
     p = math.exp(-0.01814993)
-    torch.testing.assert_close(logits.grad, torch.tensor([[(1 - p) / 0.5, -(1 - p) / 0.5]]), atol=FLOAT32, rtol=0)
+    torch.testing.assert_close(
+        logits.grad, torch.tensor([[(1 - p) / 0.5, -(1 - p) / 0.5]]), atol=FLOAT32, rtol=0
+    )
     assert logits.tolist() == [[2.0, 0.0]]
 
 
@@ -77,7 +81,9 @@ def test_shift_is_the_callers() -> None:
     logits, tokens = torch.randn(1, 4, 20), torch.tensor([[10, 11, 12, 13]])
     mask = torch.tensor([[0, 0, 1, 0]])
     logprobs = token_logprobs(logits[:, :-1], tokens[:, 1:], action_mask=mask[:, 1:])
-    assert logprobs.tolist() == [[0.0, pytest.approx(torch.log_softmax(logits[0, 1], -1)[12].item(), abs=FLOAT32), 0.0]]
+    assert logprobs.tolist() == [
+        [0.0, pytest.approx(torch.log_softmax(logits[0, 1], -1)[12].item(), abs=FLOAT32), 0.0]
+    ]
 
 
 def test_large_vocabulary() -> None:
@@ -92,7 +98,9 @@ def test_large_vocabulary() -> None:
 
 def test_minus_infinity() -> None:
     """Row 9, and its neighbours."""
-    logits = torch.tensor([[0.0, 0.0, -INF], [0.0, -INF, 0.0], [-INF, -INF, -INF], [0.0, -INF, -INF]], requires_grad=True)
+    logits = torch.tensor(
+        [[0.0, 0.0, -INF], [0.0, -INF, 0.0], [-INF, -INF, -INF], [0.0, -INF, -INF]], requires_grad=True
+    )
     logprobs, entropy = with_entropy(logits, torch.tensor([0, 1, 2, 0]))
     torch.testing.assert_close(logprobs, torch.tensor([-math.log(2), -INF, -INF, 0.0]))
     torch.testing.assert_close(entropy, torch.tensor([0.693147, 0.693147, 0.0, 0.0]), atol=1e-6, rtol=0)
@@ -191,7 +199,9 @@ def test_rows_that_are_kept_give_what_rows_that_are_picked_give(monkeypatch: pyt
         monkeypatch.setattr(
             token_logprob,
             "select_rows",
-            lambda mask, lead, device, *, compact, _real=compact: rows.select_rows(mask, lead, device, compact=_real),
+            lambda mask, lead, device, *, compact, _real=compact: rows.select_rows(
+                mask, lead, device, compact=_real
+            ),
         )
         x = logits.clone().requires_grad_()
         out = with_entropy(x, ids, action_mask=mask, temperature=heat)
@@ -226,10 +236,20 @@ def test_close_to_float64(dtype: torch.dtype) -> None:
     for got, want in zip(out, expected, strict=True):
         torch.testing.assert_close(got.double(), want, atol=FLOAT32, rtol=FLOAT32)
     assert logits.grad is not None and exact.grad is not None
-    torch.testing.assert_close(logits.grad, exact.grad.to(dtype), atol=FLOAT32, rtol=2 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        logits.grad, exact.grad.to(dtype), atol=FLOAT32, rtol=2 * torch.finfo(dtype).eps
+    )
 
 
-@pytest.mark.parametrize("make", [lambda x: x.transpose(0, 1), lambda x: x[:, :-1], lambda x: x[..., ::2], lambda x: x.expand(3, -1, -1, -1)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.transpose(0, 1),
+        lambda x: x[:, :-1],
+        lambda x: x[..., ::2],
+        lambda x: x.expand(3, -1, -1, -1),
+    ],
+)
 def test_any_strides(make: Any) -> None:
     base = torch.randn(4, 5, 6, requires_grad=True)
     logits = make(base)
@@ -243,7 +263,9 @@ def test_any_strides(make: Any) -> None:
 
 def test_one_row_and_no_rows() -> None:
     logits = torch.randn(6, requires_grad=True)
-    logprob, entropy = with_entropy(logits, torch.tensor(2), action_mask=torch.tensor(1), temperature=torch.tensor(2.0))
+    logprob, entropy = with_entropy(
+        logits, torch.tensor(2), action_mask=torch.tensor(1), temperature=torch.tensor(2.0)
+    )
     assert logprob.shape == entropy.shape == ()
     logprob.backward()
     torch.testing.assert_close(logprob.double(), plain(logits / 2, torch.tensor(2))[0], atol=FLOAT32, rtol=0)
@@ -281,7 +303,9 @@ def test_inplace_backward_twice_raises() -> None:
 
 def test_inplace_backward_needs_memory_of_its_own() -> None:
     with pytest.raises(ValueError, match="expanded"):
-        token_logprobs(torch.randn(1, 5).expand(3, 5), torch.zeros(3, dtype=torch.int64), inplace_backward=True)
+        token_logprobs(
+            torch.randn(1, 5).expand(3, 5), torch.zeros(3, dtype=torch.int64), inplace_backward=True
+        )
 
 
 def test_inputs_never_change_by_default() -> None:

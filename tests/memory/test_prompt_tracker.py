@@ -38,7 +38,9 @@ def test_worked_values(case: Any) -> None:
             case "publish":
                 tracker.publish(line.get("times", 1))
             case "evidence":
-                np.testing.assert_allclose(tracker.evidence([line["task"]])[0], line["expect"], atol=FLOAT64, rtol=FLOAT64)
+                np.testing.assert_allclose(
+                    tracker.evidence([line["task"]])[0], line["expect"], atol=FLOAT64, rtol=FLOAT64
+                )
             case other:
                 raise AssertionError(other)
 
@@ -60,7 +62,9 @@ def test_jeffreys_prior() -> None:
     tracker = PromptTracker()
     tracker.register(["none", "some", "light"], [0, 6, 0], [0, 8, 8], mass=[8, 8, 2])
     np.testing.assert_allclose(
-        tracker.evidence(["none", "some", "light"]), [[0.5, 0.5], [8 * 6.5 / 9, 8 * 2.5 / 9], [1 / 9, 17 / 9]], rtol=1e-15
+        tracker.evidence(["none", "some", "light"]),
+        [[0.5, 0.5], [8 * 6.5 / 9, 8 * 2.5 / 9], [1 / 9, 17 / 9]],
+        rtol=1e-15,
     )
 
 
@@ -244,7 +248,9 @@ class AgainstFractions(RuleBasedStateMachine):
                 self.tracker.evidence([task])[0], [float(alpha), float(beta)], rtol=TRACKER, atol=1e-300
             )
         if hasattr(self, "open"):
-            assert self.tracker.in_flight == {ticket: task for ticket, (task, _, _) in sorted(self.open.items())}
+            assert self.tracker.in_flight == {
+                ticket: task for ticket, (task, _, _) in sorted(self.open.items())
+            }
 
 
 TestAgainstFractions = AgainstFractions.TestCase

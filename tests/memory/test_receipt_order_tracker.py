@@ -29,11 +29,15 @@ def test_repeat_sees_the_first() -> None:
     """Prior 4, 4; drift 0.06 halves the evidence: 2 + 1, 2 gives v = 0.6 for the second."""
     tracker = ReceiptOrderTracker(rho_min=0.1, rho_max=1.0)
     tracker.register(["a", "b"], successes=4, trials=8)
-    np.testing.assert_allclose(tracker.update(["a", "b", "a"], [1, 0, 0], [0.06, 0.0, 0.06]), [0.5, -0.5, -0.6], rtol=1e-15)
+    np.testing.assert_allclose(
+        tracker.update(["a", "b", "a"], [1, 0, 0], [0.06, 0.0, 0.06]), [0.5, -0.5, -0.6], rtol=1e-15
+    )
     np.testing.assert_allclose(tracker.evidence(["a", "b"]), [[1.5, 2.0], [4.0, 5.0]], rtol=1e-15)
 
 
-@pytest.mark.parametrize(("drift", "rho"), [(0.0, 0.96), (1e9, 0.875), (float("inf"), 0.875), (0.06 * 0.1, 2**-0.1)])
+@pytest.mark.parametrize(
+    ("drift", "rho"), [(0.0, 0.96), (1e9, 0.875), (float("inf"), 0.875), (0.06 * 0.1, 2**-0.1)]
+)
 def test_retention_is_clipped(drift: float, rho: float) -> None:
     tracker = ReceiptOrderTracker()
     tracker.register(["a"], successes=4, trials=8)
@@ -61,7 +65,10 @@ def test_failing_batch_changes_nothing(tasks: list[str], outcomes: Any, drift: A
     np.testing.assert_equal(tracker.state_dict(), before)
 
 
-@pytest.mark.parametrize("options", [(0.0, 0.9, 0.06), (0.9, 0.8, 0.06), (0.5, 1.1, 0.06), (0.5, 0.9, 0.0), (0.5, 0.9, float("nan"))])
+@pytest.mark.parametrize(
+    "options",
+    [(0.0, 0.9, 0.06), (0.9, 0.8, 0.06), (0.5, 1.1, 0.06), (0.5, 0.9, 0.0), (0.5, 0.9, float("nan"))],
+)
 def test_options_are_checked(options: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="rho_min|d_half"):
         ReceiptOrderTracker(*options)

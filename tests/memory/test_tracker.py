@@ -49,7 +49,12 @@ def test_ids_keep_their_type(kind: type[Tracker]) -> None:
 def test_other_ids_are_refused(kind: type[Tracker], task: Any) -> None:
     tracker = kind()
     tracker.register([1], 0, 0)
-    for call in (tracker.values, tracker.evidence, tracker.sampling_weights, lambda ids: tracker.register(ids, 0, 0)):
+    for call in (
+        tracker.values,
+        tracker.evidence,
+        tracker.sampling_weights,
+        lambda ids: tracker.register(ids, 0, 0),
+    ):
         with pytest.raises(TypeError, match="expected str or int"):
             call([task])
     assert len(tracker) == 1
@@ -184,7 +189,11 @@ def spoiled_states(kind: type[Tracker]) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
-    [(kind, key, value) for kind in (PromptTracker, ReceiptOrderTracker) for key, value in spoiled_states(kind)],
+    [
+        (kind, key, value)
+        for kind in (PromptTracker, ReceiptOrderTracker)
+        for key, value in spoiled_states(kind)
+    ],
 )
 def test_malformed_state_is_refused(kind: type[Tracker], key: str, value: Any) -> None:
     state = used(kind).state_dict()
@@ -217,7 +226,9 @@ def test_every_truncation_and_every_flipped_bit_is_refused(kind: type[Tracker], 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tracker"
     used(PromptTracker).save(path)
-    with pytest.raises(ValueError, match="expected ReceiptOrderTracker of schema 1, got PromptTracker of schema 1"):
+    with pytest.raises(
+        ValueError, match="expected ReceiptOrderTracker of schema 1, got PromptTracker of schema 1"
+    ):
         ReceiptOrderTracker.load(path)
     path.write_bytes(pickle.dumps({"kind": "PromptTracker"}))
     with pytest.raises(ValueError, match="does not begin like one"):
@@ -227,7 +238,9 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_failed_save_leaves_the_old_file(kind: type[Tracker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_leaves_the_old_file(
+    kind: type[Tracker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "tracker"
     used(kind).save(path)
     old = path.read_bytes()

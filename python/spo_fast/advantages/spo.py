@@ -25,5 +25,7 @@ def spo_advantages(rewards: Any, values: Any) -> Any:
     if not hasattr(rewards, "detach"):
         rewards, values = np.asarray(rewards), np.asarray(values)
     if rewards.shape != values.shape:
-        raise ValueError(f"rewards, values: expected one shape, got {tuple(rewards.shape)} and {tuple(values.shape)}")
+        raise ValueError(
+            f"rewards, values: expected one shape, got {tuple(rewards.shape)} and {tuple(values.shape)}"
+        )
     return rewards - values

@@ -21,7 +21,9 @@ def saturate(x: Tensor, limit: float) -> Tensor:
     return torch.where(x > limit, limit, torch.where(x < -limit, -limit, x))
 
 
-def kl_terms(logprobs: Tensor, ref_logprobs: Tensor, estimator: KLEstimator, log_ratio_clamp: float) -> Tensor:
+def kl_terms(
+    logprobs: Tensor, ref_logprobs: Tensor, estimator: KLEstimator, log_ratio_clamp: float
+) -> Tensor:
     r"""Each token's estimate of KL(policy, reference), for tokens drawn from the policy.
 
     With :math:`u = \mathrm{clamp}(\log \pi_\mathrm{ref} - \log \pi, \pm c)`: k1 :math:`= -u`, k2 :math:`= u^2 / 2`,

@@ -59,7 +59,10 @@ class PolicyLossOptions:
             "clip_low": (0 <= self.clip_low <= 1, "a number in [0, 1]"),
             "clip_high": (0 <= self.clip_high < math.inf, "a number >= 0"),
             "dual_clip": (self.dual_clip is None or 1 < self.dual_clip < math.inf, "a number > 1 or None"),
-            "rollout_is_cap": (self.rollout_is_cap is None or 0 < self.rollout_is_cap < math.inf, "a number > 0 or None"),
+            "rollout_is_cap": (
+                self.rollout_is_cap is None or 0 < self.rollout_is_cap < math.inf,
+                "a number > 0 or None",
+            ),
             "kl_coef": (math.isfinite(self.kl_coef), "a finite number"),
             "kl_estimator": (self.kl_estimator in KL_ESTIMATORS, f"one of {KL_ESTIMATORS}"),
             "kl_log_ratio_clamp": (0 < self.kl_log_ratio_clamp < math.inf, "a number > 0"),
@@ -74,7 +77,9 @@ class PolicyLossOptions:
             "ratio_level": (self.ratio_level in RATIO_LEVELS, f"one of {RATIO_LEVELS}"),
         }
         faults = [
-            f"{name}: expected {expected}, got {getattr(self, name)!r}" for name, (good, expected) in rules.items() if not good
+            f"{name}: expected {expected}, got {getattr(self, name)!r}"
+            for name, (good, expected) in rules.items()
+            if not good
         ]
         if faults:
             raise ValueError("; ".join(faults))
@@ -219,7 +224,9 @@ def policy_loss(
     return PolicyLossOutput(loss, metrics)
 
 
-def _unit_log_ratio(d: Tensor, mask: Tensor, layout: Layout, level: RatioLevel, segment_ids: Tensor | None) -> Tensor:
+def _unit_log_ratio(
+    d: Tensor, mask: Tensor, layout: Layout, level: RatioLevel, segment_ids: Tensor | None
+) -> Tensor:
     """The log-ratio each token shares with its unit: the mean of ``d`` over the unit's action tokens."""
     if level == "token":
         return d

@@ -46,7 +46,9 @@ def layout_of(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: boo
     """
     if cu_seqlens is None:
         if tokens.dim() != 2:
-            raise ValueError(f"{name}: expected shape [B, T], or [N] with cu_seqlens, got {list(tokens.shape)}")
+            raise ValueError(
+                f"{name}: expected shape [B, T], or [N] with cu_seqlens, got {list(tokens.shape)}"
+            )
         return Layout(tokens.shape, tokens.shape[0], None)
     if tokens.dim() != 1 or cu_seqlens.dim() != 1 or cu_seqlens.numel() < 1 or cu_seqlens.is_floating_point():
         raise ValueError(
@@ -137,11 +139,15 @@ def aggregate(
             sums = sums / lengths.clamp(min=1)
         elif aggregation == "seq_mean_token_sum_norm":
             if max_length is None:
-                raise ValueError("max_length: expected a number with aggregation='seq_mean_token_sum_norm', got None")
+                raise ValueError(
+                    "max_length: expected a number with aggregation='seq_mean_token_sum_norm', got None"
+                )
             sums = sums / max_length
         total, count = sums.sum(), (lengths > 0).sum()
-    if normalizer is not None:
-        count = torch.as_tensor(normalizer, dtype=losses.dtype, device=losses.device)
+    if isinstance(normalizer, Tensor):
+        count = normalizer.to(losses.device, losses.dtype)
+    elif normalizer is not None:
+        count = torch.full_like(count, normalizer, dtype=losses.dtype)
     return torch.where(count == 0, 0.0, total / torch.where(count == 0, 1, count))
 
 

@@ -76,7 +76,9 @@ def read_record(path: str | os.PathLike[str], kind: str, schema: int) -> dict[st
     name = os.fspath(path)
     data = Path(path).read_bytes()
     if not data.startswith(_MAGIC):
-        raise ValueError(f"{name}: expected a {kind} file of spo_fast, got a file that does not begin like one")
+        raise ValueError(
+            f"{name}: expected a {kind} file of spo_fast, got a file that does not begin like one"
+        )
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(body) < len(_MAGIC) + _LENGTH.size or hashlib.sha256(body).digest() != digest:
         raise ValueError(f"{name}: the checksum does not match; the file is truncated or damaged")

@@ -55,7 +55,11 @@ class Tracker(abc.ABC, Generic[CoreT]):
         self._index = {}
 
     def register(
-        self, task_ids: Sequence[TaskId], successes: npt.ArrayLike, trials: npt.ArrayLike, mass: npt.ArrayLike = 8.0
+        self,
+        task_ids: Sequence[TaskId],
+        successes: npt.ArrayLike,
+        trials: npt.ArrayLike,
+        mass: npt.ArrayLike = 8.0,
     ) -> None:
         r"""Add tasks, with the evidence of trials made beforehand.
 
@@ -160,13 +164,17 @@ class Tracker(abc.ABC, Generic[CoreT]):
         try:
             kind, schema = state["kind"], state["schema"]
             if (kind, schema) != (self._KIND, self._SCHEMA):
-                raise ValueError(f"expected {self._KIND} of schema {self._SCHEMA}, got {kind} of schema {schema}")
+                raise ValueError(
+                    f"expected {self._KIND} of schema {self._SCHEMA}, got {kind} of schema {schema}"
+                )
             given = state["task_ids"]
             ids = _task_ids(given)
             index = {task: i for i, task in enumerate(ids)}
             core = self._restored(state)
             if not len(index) == len(ids) == len(core):
-                raise ValueError(f"task_ids: expected {len(core)} different tasks, got {len(index)} in {len(ids)}")
+                raise ValueError(
+                    f"task_ids: expected {len(core)} different tasks, got {len(index)} in {len(ids)}"
+                )
         except KeyError as error:
             raise ValueError(f"state: {error} is missing") from error
         except (TypeError, ValueError, OverflowError) as error:
@@ -211,7 +219,9 @@ def _task_id(task: object) -> TaskId:
 
 def _task_ids(task_ids: Iterable[object]) -> list[TaskId]:
     if isinstance(task_ids, (str, bytes)) or not isinstance(task_ids, Iterable):
-        raise TypeError(f"task_ids: expected a sequence of ids, got {task_ids!r}; for one task give [{task_ids!r}]")
+        raise TypeError(
+            f"task_ids: expected a sequence of ids, got {task_ids!r}; for one task give [{task_ids!r}]"
+        )
     return [_task_id(task) for task in task_ids]
 
 
@@ -245,8 +255,12 @@ def _column(state: dict[str, Any], name: str, dtype: type, *shape: int) -> npt.N
     """``state[name]``, which must be an array of ``dtype``; a length of -1 is free."""
     array = state[name]
     if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
-        raise TypeError(f"{name}: expected an array of {np.dtype(dtype)}, got {getattr(array, 'dtype', type(array).__name__)}")
-    if array.ndim != len(shape) or any(want not in (-1, got) for want, got in zip(shape, array.shape, strict=True)):
+        raise TypeError(
+            f"{name}: expected an array of {np.dtype(dtype)}, got {getattr(array, 'dtype', type(array).__name__)}"
+        )
+    if array.ndim != len(shape) or any(
+        want not in (-1, got) for want, got in zip(shape, array.shape, strict=True)
+    ):
         raise ValueError(f"{name}: expected shape {list(shape)}, got {list(array.shape)}")
     return np.ascontiguousarray(array)
 

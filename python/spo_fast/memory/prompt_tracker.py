@@ -106,7 +106,12 @@ class PromptTracker(Tracker[_core.PromptTracker]):
         self._core.publish(int(times))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"kind": self._KIND, "schema": self._SCHEMA, "task_ids": list(self._ids), **self._core.columns()}
+        return {
+            "kind": self._KIND,
+            "schema": self._SCHEMA,
+            "task_ids": list(self._ids),
+            **self._core.columns(),
+        }
 
     @classmethod
     def _restored(cls, state: dict[str, Any]) -> _core.PromptTracker:

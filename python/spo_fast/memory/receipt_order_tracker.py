@@ -90,6 +90,4 @@ class ReceiptOrderTracker(Tracker[_core.ReceiptOrderTracker]):
         )
 
     def __repr__(self) -> str:
-        return (
-            f"ReceiptOrderTracker(rho_min={self.rho_min}, rho_max={self.rho_max}, d_half={self.d_half}): {len(self)} tasks"
-        )
+        return f"ReceiptOrderTracker(rho_min={self.rho_min}, rho_max={self.rho_max}, d_half={self.d_half}): {len(self)} tasks"
