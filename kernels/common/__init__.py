@@ -1,0 +1,1 @@
+"""What the operators share: argument checks, double backward, row-wise sums."""
