@@ -2,8 +2,8 @@
 //
 //   alfworld_fuzz RUNS SEED GAME_FILE...    replays the files, then RUNS mutations of them; deterministic
 //
-// With -DSPO_LIBFUZZER and -fsanitize=fuzzer it is a libFuzzer target instead. A fault shows as a sanitizer report
-// or as an abort; a ParseError is what a damaged file should give.
+// With -DSPO_LIBFUZZER and -fsanitize=fuzzer it is a libFuzzer target instead. A fault shows as a sanitizer
+// report or as an abort; a ParseError is what a damaged file should give.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,14 +43,18 @@ void play(const std::shared_ptr<const alf::World>& world, Random& random) {
     require(!admissible.empty(), "nothing is admissible");
     require(std::is_sorted(admissible.begin(), admissible.end()), "the admissible commands are not sorted");
     const bool any = random() % 4 == 0;
-    const std::size_t index = any ? below(random, world->command_count()) : static_cast<std::size_t>(admissible[below(random, admissible.size())]);
+    const std::size_t index = any ? below(random, world->command_count())
+                                  : static_cast<std::size_t>(admissible[below(random, admissible.size())]);
     const bool allowed = std::binary_search(admissible.begin(), admissible.end(), static_cast<int>(index));
     const alf::GameState before = game.snapshot();
     const alf::StepResult first = game.step(world->command_text(index));
-    require(allowed == (first.observation != "Nothing happens."), "the list of admissible commands and the step disagree");
+    require(allowed == (first.observation != "Nothing happens."),
+            "the list of admissible commands and the step disagree");
     const alf::GameState after = game.snapshot();
     game.restore(alf::state_from_bytes(alf::to_bytes(before)));
-    require(game.step(world->command_text(index)).observation == first.observation && game.snapshot() == after, "a restored game went another way");
+    require(
+        game.step(world->command_text(index)).observation == first.observation && game.snapshot() == after,
+        "a restored game went another way");
   }
   require(!game.facts().empty(), "a game without facts");
   std::string bytes = alf::to_bytes(game.snapshot());
@@ -96,12 +100,40 @@ std::string_view word_at(std::string_view text, std::size_t at) {
 }
 
 std::string mutate(std::string text, const std::string& other, Random& random) {
-  static constexpr const char* tokens[] = {"(", ")", "((((((((", "(and", "(not", "(exists (?x - object)", "?r", " - ", "\"", "{", "}", "[", "]", "\\u", "\\ud800", "\xff", "0", "_bar_", "basin", ";", "#", "\"\"\"", "agent1", "inReceptacle", "holdsAny", "(holds agent1 ", "99999999999999999999"};
+  static constexpr const char* tokens[] = {"(",
+                                           ")",
+                                           "((((((((",
+                                           "(and",
+                                           "(not",
+                                           "(exists (?x - object)",
+                                           "?r",
+                                           " - ",
+                                           "\"",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           "\\u",
+                                           "\\ud800",
+                                           "\xff",
+                                           "0",
+                                           "_bar_",
+                                           "basin",
+                                           ";",
+                                           "#",
+                                           "\"\"\"",
+                                           "agent1",
+                                           "inReceptacle",
+                                           "holdsAny",
+                                           "(holds agent1 ",
+                                           "99999999999999999999"};
   for (std::size_t times = 1 + below(random, 3); times > 0; --times) {
     const std::size_t at = below(random, text.size() + 1);
     const std::size_t length = std::min(text.size() - at, std::size_t{1} << below(random, 8));
     switch (below(random, 14)) {
-      case 0: if (at < text.size()) text[at] ^= static_cast<char>(1 << random() % 8); break;
+      case 0:
+        if (at < text.size()) text[at] ^= static_cast<char>(1 << random() % 8);
+        break;
       case 1: text.erase(at, length); break;
       case 2: text.insert(at, text.substr(at, length)); break;
       case 3: text.insert(at, tokens[below(random, std::size(tokens))]); break;
@@ -152,12 +184,14 @@ int main(int argc, char** argv) {
   std::vector<Seed> seeds;
   for (int i = 3; i < argc; ++i) {
     seeds.push_back(read_seed(argv[i]));
-    require(try_game([&] { return alf::load_game_file(seeds.back().file, argv[i]); }, random), "a seed was refused");
+    require(try_game([&] { return alf::load_game_file(seeds.back().file, argv[i]); }, random),
+            "a seed was refused");
   }
   long accepted = 0;
   for (long run = 0; run < runs; ++run) {
     const Seed &seed = seeds[below(random, seeds.size())], &other = seeds[below(random, seeds.size())];
-    const std::size_t target = below(random, 10);  // mostly the problem: the rest must match the supported text
+    const std::size_t target =
+        below(random, 10);  // mostly the problem: the rest must match the supported text
     if (target == 0) {
       const std::string file = mutate(seed.file, other.file, random);
       accepted += try_game([&] { return alf::load_game_file(file, "mutant"); }, random);
@@ -166,7 +200,8 @@ int main(int argc, char** argv) {
     const std::size_t part = target <= 2 ? target - 1 : 2;
     std::string parts[3] = {seed.parts[0], seed.parts[1], seed.parts[2]};
     parts[part] = mutate(parts[part], other.parts[part], random);
-    accepted += try_game([&] { return std::make_shared<const alf::World>(parts[0], parts[1], parts[2], "mutant"); }, random);
+    accepted += try_game(
+        [&] { return std::make_shared<const alf::World>(parts[0], parts[1], parts[2], "mutant"); }, random);
   }
   std::printf("%ld mutants: %ld played, %ld refused\n", runs, accepted, runs - accepted);
   return 0;

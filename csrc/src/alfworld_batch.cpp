@@ -42,7 +42,8 @@ std::vector<BatchStep> reset_all(const std::vector<Game*>& games, std::size_t th
   });
 }
 
-std::vector<BatchStep> step_all(const std::vector<Game*>& games, const std::vector<std::string_view>& commands, std::size_t threads) {
+std::vector<BatchStep> step_all(const std::vector<Game*>& games,
+                                const std::vector<std::string_view>& commands, std::size_t threads) {
   return for_all(games, threads, [&](std::size_t i) { return games[i]->step(commands[i]); });
 }
 

@@ -35,7 +35,8 @@ std::string_view strip(std::string_view text) {
 
 }  // namespace
 
-Game::Game(std::shared_ptr<const World> world, std::int64_t max_steps) : world_(std::move(world)), max_steps_(max_steps), words_(world_->initial), won_(goal_holds()) {}
+Game::Game(std::shared_ptr<const World> world, std::int64_t max_steps)
+    : world_(std::move(world)), max_steps_(max_steps), words_(world_->initial), won_(goal_holds()) {}
 
 std::unique_ptr<Game> Game::copy() const {
   auto other = std::make_unique<Game>(world_, max_steps_);
@@ -70,18 +71,24 @@ StepResult Game::step(std::string_view command) {
 bool Game::is_possible(const Command& command) const {
   const auto [verb, object, other] = command;
   switch (verb) {
-    case Verb::look: case Verb::inventory: case Verb::help: return true;
+    case Verb::look:
+    case Verb::inventory:
+    case Verb::help: return true;
     case Verb::examine_receptacle: return is_here(other);
     case Verb::examine_object: return held() == object;
     case Verb::go_to: return !is_here(other);
     case Verb::open: return is_here(other) && !is_open(other);
     case Verb::close: return is_here(other) && is_open(other);
-    case Verb::take: return held() < 0 && is_here(other) && is_accessible(other) && test_bit(contents(other), object);
+    case Verb::take:
+      return held() < 0 && is_here(other) && is_accessible(other) && test_bit(contents(other), object);
     case Verb::move: return held() == object && is_here(other) && is_accessible(other);
-    case Verb::clean: case Verb::heat: case Verb::cool: return held() == object && is_here(other);
+    case Verb::clean:
+    case Verb::heat:
+    case Verb::cool: return held() == object && is_here(other);
     case Verb::slice: return held() == other && test_bit(objects_at(here()), object);
     case Verb::use:
-      return std::any_of(world_->receptacles_at[here()].begin(), world_->receptacles_at[here()].end(), [&](Index r) { return test_bit(contents(r), object); });
+      return std::any_of(world_->receptacles_at[here()].begin(), world_->receptacles_at[here()].end(),
+                         [&](Index r) { return test_bit(contents(r), object); });
     case Verb::count: break;
   }
   return false;
@@ -93,10 +100,13 @@ void Game::apply(const Command& command) {
   const auto check = [&](Index entity) { set_bit(at(layout.checked), entity); };
   switch (verb) {
     case Verb::look: check(world_->locations[here()]); break;
-    case Verb::inventory: case Verb::help: check(world_->agent); break;
+    case Verb::inventory:
+    case Verb::help: check(world_->agent); break;
     case Verb::examine_receptacle: check(world_->receptacles[other]); break;
     case Verb::examine_object: check(world_->objects[object]); break;
-    case Verb::go_to: words_[layout.here] = static_cast<std::uint64_t>(world_->receptacle_traits[other].location); break;
+    case Verb::go_to:
+      words_[layout.here] = static_cast<std::uint64_t>(world_->receptacle_traits[other].location);
+      break;
     case Verb::open:
       set_bit(at(layout.opened), other);
       check(world_->receptacles[other]);
@@ -154,15 +164,18 @@ bool Game::goal_holds() const {
   const Goal& goal = world_->goal;
   if (goal.task == Task::light) {
     const int object = held();
-    const bool in_hand = object >= 0 && std::find(goal.objects.begin(), goal.objects.end(), object) != goal.objects.end() && satisfies(static_cast<std::size_t>(object), goal.conditions);
+    const bool in_hand = object >= 0 &&
+                         std::find(goal.objects.begin(), goal.objects.end(), object) != goal.objects.end() &&
+                         satisfies(static_cast<std::size_t>(object), goal.conditions);
     return in_hand && std::any_of(goal.lamps.begin(), goal.lamps.end(), [&](Index lamp) {
-      return is_possible({Verb::use, lamp, 0}) && satisfies(lamp, goal.lamp_conditions);
-    });
+             return is_possible({Verb::use, lamp, 0}) && satisfies(lamp, goal.lamp_conditions);
+           });
   }
   const int needed = goal.task == Task::two ? 2 : 1;
   for (const Index receptacle : goal.receptacles) {
     int found = 0;
-    for (const Index object : goal.objects) found += test_bit(contents(receptacle), object) && satisfies(object, goal.conditions);
+    for (const Index object : goal.objects)
+      found += test_bit(contents(receptacle), object) && satisfies(object, goal.conditions);
     if (found >= needed) return true;
   }
   return false;
@@ -196,7 +209,8 @@ void Game::admissible(std::vector<int>& out) const {
   if (object >= 0) {
     add(Verb::examine_object, static_cast<std::size_t>(object), 0);
     if (world_->object_traits[static_cast<std::size_t>(object)].knife)
-      for_each_bit(objects_at(here()), world_->layout.row, [&](std::size_t o) { add(Verb::slice, o, static_cast<std::size_t>(object)); });
+      for_each_bit(objects_at(here()), world_->layout.row,
+                   [&](std::size_t o) { add(Verb::slice, o, static_cast<std::size_t>(object)); });
   }
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());  // one "use" per receptacle that holds the lamp

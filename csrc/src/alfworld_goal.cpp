@@ -7,7 +7,7 @@ namespace spo::alfworld {
 namespace {
 
 constexpr std::array<std::string_view, 6> task_names = {
-    "pick_and_place_simple",        "look_at_obj_in_light",          "pick_clean_then_place_in_recep",
+    "pick_and_place_simple",         "look_at_obj_in_light",          "pick_clean_then_place_in_recep",
     "pick_heat_then_place_in_recep", "pick_cool_then_place_in_recep", "pick_two_obj_and_place"};
 
 struct Variable {
@@ -22,8 +22,8 @@ struct Relation {
   int first, second;  // variables
 };
 
-// The goals of ALFWorld are conjunctions under existential quantifiers. The reader takes one apart into variables
-// and what is asked of each, then recognises the task.
+// The goals of ALFWorld are conjunctions under existential quantifiers. The reader takes one apart into
+// variables and what is asked of each, then recognises the task.
 class GoalReader {
  public:
   GoalReader(const Problem& problem, const std::string& where) : problem_(problem), where_(where) {}
@@ -33,9 +33,11 @@ class GoalReader {
     Goal goal;
     if (take(Predicate::holds)) light(goal);
     else place(goal);
-    if (!relations_.empty()) refuse("the goal relates things by " + quoted(signature(relations_[0].predicate).name));
+    if (!relations_.empty())
+      refuse("the goal relates things by " + quoted(signature(relations_[0].predicate).name));
     for (const Variable& variable : variables_)
-      if (!variable.used && !(variable.conditions.empty() && variable.type < 0)) refuse("the goal asks something of a thing that its task does not involve");
+      if (!variable.used && !(variable.conditions.empty() && variable.type < 0))
+        refuse("the goal asks something of a thing that its task does not involve");
     collect(goal);
     return goal;
   }
@@ -56,13 +58,17 @@ class GoalReader {
       Scope inner = scope;
       for (const auto& [name, type] : parse_typed_list(sexp.items[1].items, 0, where_, sexp.line)) {
         const Kind kind = kind_called(type);
-        if (kind == Kind::any) fail_pddl(where_, sexp.line, "the variable " + quoted(name) + " has the unknown type " + quoted(type));
+        if (kind == Kind::any)
+          fail_pddl(where_, sexp.line,
+                    "the variable " + quoted(name) + " has the unknown type " + quoted(type));
         inner[name] = static_cast<int>(variables_.size());
         variables_.push_back({kind, {}});
       }
       conjunct(sexp.items[2], inner);
-    } else if (head == "not" && sexp.items.size() == 2 && sexp.items[1].head() == "=" && sexp.items[1].items.size() == 3) {
-      different_.emplace_back(variable(sexp.items[1].items[1], scope), variable(sexp.items[1].items[2], scope));
+    } else if (head == "not" && sexp.items.size() == 2 && sexp.items[1].head() == "=" &&
+               sexp.items[1].items.size() == 3) {
+      different_.emplace_back(variable(sexp.items[1].items[1], scope),
+                              variable(sexp.items[1].items[2], scope));
     } else if (head == "or" || head == "not" || head == "forall" || head == "imply" || head.empty()) {
       refuse("the goal uses " + (head.empty() ? std::string("an empty formula") : quoted(head)));
     } else {
@@ -72,29 +78,37 @@ class GoalReader {
 
   int variable(const Sexp& term, const Scope& scope) const {
     const auto at = scope.find(term.symbol);
-    if (at == scope.end()) fail_pddl(where_, term.line, quoted(term.symbol) + " is not a variable of the goal");
+    if (at == scope.end())
+      fail_pddl(where_, term.line, quoted(term.symbol) + " is not a variable of the goal");
     return at->second;
   }
 
   int type_entity(const Sexp& term, Kind kind) const {
     const auto declared = problem_.declared.find(term.symbol);
-    if (declared == problem_.declared.end()) fail_pddl(where_, term.line, quoted(term.symbol) + " is not declared among the objects");
-    if (declared->second != kind) fail_pddl(where_, term.line, quoted(term.symbol) + " is not a type of that kind of thing");
+    if (declared == problem_.declared.end())
+      fail_pddl(where_, term.line, quoted(term.symbol) + " is not declared among the objects");
+    if (declared->second != kind)
+      fail_pddl(where_, term.line, quoted(term.symbol) + " is not a type of that kind of thing");
     const int entity = problem_.find(term.symbol);
-    if (entity < 0) fail_pddl(where_, term.line, quoted(term.symbol) + " occurs in no fact: the goal can never hold");
+    if (entity < 0)
+      fail_pddl(where_, term.line, quoted(term.symbol) + " occurs in no fact: the goal can never hold");
     return entity;
   }
 
   void atom(const Sexp& sexp, const Scope& scope) {
     const Predicate predicate = predicate_called(sexp.head());
-    if (predicate == Predicate::count) fail_pddl(where_, sexp.line, "unknown predicate " + quoted(sexp.head()) + " in the goal");
+    if (predicate == Predicate::count)
+      fail_pddl(where_, sexp.line, "unknown predicate " + quoted(sexp.head()) + " in the goal");
     const Signature& form = signature(predicate);
     if (sexp.items.size() != static_cast<std::size_t>(form.arity) + 1)
-      fail_pddl(where_, sexp.line, quoted(form.name) + " takes " + std::to_string(form.arity) + " arguments, got " + std::to_string(sexp.items.size() - 1));
+      fail_pddl(where_, sexp.line,
+                quoted(form.name) + " takes " + std::to_string(form.arity) + " arguments, got " +
+                    std::to_string(sexp.items.size() - 1));
     const int first = argument(sexp, 1, scope, form);
     if (form.arity == 1) {
       auto& conditions = variables_[static_cast<std::size_t>(first)].conditions;
-      if (std::find(conditions.begin(), conditions.end(), predicate) == conditions.end()) conditions.push_back(predicate);
+      if (std::find(conditions.begin(), conditions.end(), predicate) == conditions.end())
+        conditions.push_back(predicate);
     } else if (predicate == Predicate::object_type || predicate == Predicate::receptacle_type) {
       int& type = variables_[static_cast<std::size_t>(first)].type;
       const int asked = type_entity(sexp.items[2], form.kinds[1]);
@@ -109,13 +123,16 @@ class GoalReader {
     const int index = variable(sexp.items[position], scope);
     const Kind expected = form.kinds[position - 1];
     if (expected != Kind::any && variables_[static_cast<std::size_t>(index)].kind != expected)
-      fail_pddl(where_, sexp.line, "the variable " + quoted(sexp.items[position].symbol) + " has the wrong type for " + quoted(form.name));
+      fail_pddl(where_, sexp.line,
+                "the variable " + quoted(sexp.items[position].symbol) + " has the wrong type for " +
+                    quoted(form.name));
     return index;
   }
 
   // Removes the relation of that predicate (the first, if there are several) into `taken_`.
   bool take(Predicate predicate) {
-    const auto at = std::find_if(relations_.begin(), relations_.end(), [&](const Relation& r) { return r.predicate == predicate; });
+    const auto at = std::find_if(relations_.begin(), relations_.end(),
+                                 [&](const Relation& r) { return r.predicate == predicate; });
     if (at == relations_.end()) return false;
     taken_ = *at;
     relations_.erase(at);
@@ -140,7 +157,8 @@ class GoalReader {
     goal.object_type = type_of(object, "object");
     goal.conditions = object.conditions;
     use(taken_.first);
-    if (!take(Predicate::in_receptacle) || taken_.first == object_variable) refuse("the goal asks for an object in hand, but for no lamp");
+    if (!take(Predicate::in_receptacle) || taken_.first == object_variable)
+      refuse("the goal asks for an object in hand, but for no lamp");
     const Relation lamp_in = taken_;
     bool here = take(Predicate::receptacle_at_location) && taken_.first == lamp_in.second;
     const int location = taken_.second;
@@ -149,15 +167,19 @@ class GoalReader {
     use(location);
     use(taken_.first);
     const Variable& lamp = use(lamp_in.first);
-    if (!use(lamp_in.second).conditions.empty() || use(lamp_in.second).type >= 0) refuse("the goal asks something of the lamp's receptacle");
+    if (!use(lamp_in.second).conditions.empty() || use(lamp_in.second).type >= 0)
+      refuse("the goal asks something of the lamp's receptacle");
     goal.lamp_type = type_of(lamp, "lamp");
     goal.lamp_conditions = lamp.conditions;
     if (!different_.empty()) refuse("the goal asks for two distinct things");
-    if (std::find(lamp.conditions.begin(), lamp.conditions.end(), Predicate::is_toggled) == lamp.conditions.end()) refuse("the goal does not ask for the lamp to be switched on");
+    if (std::find(lamp.conditions.begin(), lamp.conditions.end(), Predicate::is_toggled) ==
+        lamp.conditions.end())
+      refuse("the goal does not ask for the lamp to be switched on");
   }
 
   void place(Goal& goal) {
-    if (!take(Predicate::in_receptacle)) refuse("the goal asks neither for an object in a receptacle nor for one in hand");
+    if (!take(Predicate::in_receptacle))
+      refuse("the goal asks neither for an object in a receptacle nor for one in hand");
     const Relation first = taken_;
     const Variable& object = use(first.first);
     const Variable& receptacle = use(first.second);
@@ -167,16 +189,25 @@ class GoalReader {
     if (!receptacle.conditions.empty()) refuse("the goal asks something of the receptacle");
     if (take(Predicate::in_receptacle)) {
       const Variable& second = use(taken_.first);
-      const std::pair<int, int> both{std::min(first.first, taken_.first), std::max(first.first, taken_.first)};
-      const bool distinct = different_.size() == 1 && std::minmax(different_[0].first, different_[0].second) == std::pair<const int&, const int&>(both.first, both.second);
-      if (taken_.second != first.second || second.type != object.type || sorted(second.conditions) != sorted(object.conditions) || !distinct)
-        refuse("the goal asks for two objects, but not for two distinct ones of one type and condition in one receptacle");
+      const std::pair<int, int> both{std::min(first.first, taken_.first),
+                                     std::max(first.first, taken_.first)};
+      const bool distinct =
+          different_.size() == 1 && std::minmax(different_[0].first, different_[0].second) ==
+                                        std::pair<const int&, const int&>(both.first, both.second);
+      if (taken_.second != first.second || second.type != object.type ||
+          sorted(second.conditions) != sorted(object.conditions) || !distinct)
+        refuse(
+            "the goal asks for two objects, but not for two distinct ones of one type and condition in one "
+            "receptacle");
       goal.task = Task::two;
       return;
     }
     if (!different_.empty()) refuse("the goal asks for two distinct things");
-    const auto asks = [&](Predicate p) { return std::find(goal.conditions.begin(), goal.conditions.end(), p) != goal.conditions.end(); };
-    const bool clean = asks(Predicate::is_clean), hot = asks(Predicate::is_hot), cool = asks(Predicate::is_cool);
+    const auto asks = [&](Predicate p) {
+      return std::find(goal.conditions.begin(), goal.conditions.end(), p) != goal.conditions.end();
+    };
+    const bool clean = asks(Predicate::is_clean), hot = asks(Predicate::is_hot),
+               cool = asks(Predicate::is_cool);
     if (clean + hot + cool > 1) refuse("the goal asks for more than one of clean, hot and cool");
     goal.task = clean ? Task::clean : hot ? Task::heat : cool ? Task::cool : Task::simple;
   }
@@ -194,7 +225,8 @@ class GoalReader {
       if (fact.predicate == Predicate::object_type) {
         if (fact.second == goal.object_type) goal.objects.push_back(slot);
         if (light && fact.second == goal.lamp_type) goal.lamps.push_back(slot);
-      } else if (fact.predicate == Predicate::receptacle_type && !light && fact.second == goal.receptacle_type) {
+      } else if (fact.predicate == Predicate::receptacle_type && !light &&
+                 fact.second == goal.receptacle_type) {
         goal.receptacles.push_back(slot);
       }
     }

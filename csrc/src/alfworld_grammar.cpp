@@ -73,7 +73,8 @@ class GrammarReader {
     const std::size_t start = at_;
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      const bool part = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '/';
+      const bool part = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                        c == '_' || c == '-' || c == '/';
       if (!part) break;
       ++at_;
     }
@@ -123,7 +124,8 @@ class GrammarReader {
       for (const Json& alternative : *list) {
         const Json* condition = alternative.find("condition");
         const Json* rhs = alternative.find("rhs");
-        if (!rhs || !rhs->string() || (condition && !condition->string())) fail("the rule " + quoted(rule) + " needs a text 'rhs' and, if at all, a text 'condition'");
+        if (!rhs || !rhs->string() || (condition && !condition->string()))
+          fail("the rule " + quoted(rule) + " needs a text 'rhs' and, if at all, a text 'condition'");
         out.emplace_back(condition ? without_space(*condition->string()) : "", *rhs->string());
       }
       grammar_.rules[rule] = std::move(out);
@@ -156,10 +158,14 @@ const Grammar& supported() {
 std::string task_sentence(const Grammar& grammar, const std::string& where) {
   const auto rule = grammar.rules.find("task");
   if (rule == grammar.rules.end()) refuse(where, "the rule 'task' is missing");
-  if (rule->second.size() != 1 || !rule->second[0].first.empty()) refuse(where, "the rule 'task' must be one sentence without a condition");
+  if (rule->second.size() != 1 || !rule->second[0].first.empty())
+    refuse(where, "the rule 'task' must be one sentence without a condition");
   const std::string& sentence = rule->second[0].second;
-  if (!sentence.starts_with(task_opening)) refuse(where, "the task reads " + quoted(sentence) + ", expected it to open with " + quoted(task_opening));
-  if (sentence.find_first_of("#{}[]|<>;\"") != std::string::npos) refuse(where, "the task " + quoted(sentence) + " has characters that the grammar would interpret");
+  if (!sentence.starts_with(task_opening))
+    refuse(where,
+           "the task reads " + quoted(sentence) + ", expected it to open with " + quoted(task_opening));
+  if (sentence.find_first_of("#{}[]|<>;\"") != std::string::npos)
+    refuse(where, "the task " + quoted(sentence) + " has characters that the grammar would interpret");
   return sentence.substr(task_opening.size());
 }
 
@@ -171,8 +177,12 @@ std::string check_grammar(std::string_view text, const std::string& where) {
     const auto at = given.actions.find(name);
     if (at == given.actions.end()) refuse(where, "the action " + quoted(name) + " has no template");
     if (at->second.command_template != speech.command_template)
-      refuse(where, "the action " + quoted(name) + " has the template " + quoted(at->second.command_template) + ", expected " + quoted(speech.command_template));
-    if (at->second.feedback != speech.feedback) refuse(where, "the action " + quoted(name) + " has the feedback " + quoted(at->second.feedback) + ", expected " + quoted(speech.feedback));
+      refuse(where, "the action " + quoted(name) + " has the template " +
+                        quoted(at->second.command_template) + ", expected " +
+                        quoted(speech.command_template));
+    if (at->second.feedback != speech.feedback)
+      refuse(where, "the action " + quoted(name) + " has the feedback " + quoted(at->second.feedback) +
+                        ", expected " + quoted(speech.feedback));
   }
   for (const auto& [name, alternatives] : supported().rules) {
     if (name == "task") continue;

@@ -42,11 +42,13 @@ std::string Narrator::intro() const {
     List all;
     for (Index r = 0; r < world_.receptacles.size(); ++r)
       if (world_.receptacle_traits[r].location >= 0) all.add("a ", world_.receptacle_name(r));
-    surroundings = concat("You are in the middle of a room. Looking quickly around you, you see ", all.str(), ".");
+    surroundings =
+        concat("You are in the middle of a room. Looking quickly around you, you see ", all.str(), ".");
   } else {
     surroundings = look();
   }
-  return concat("-= Welcome to TextWorld, ALFRED! =-\n\n", surroundings, "\n\nYour task is to: ", world_.task);
+  return concat("-= Welcome to TextWorld, ALFRED! =-\n\n", surroundings,
+                "\n\nYour task is to: ", world_.task);
 }
 
 std::string Narrator::feedback(const Command& command) const {
@@ -68,7 +70,8 @@ std::string Narrator::feedback(const Command& command) const {
     case Verb::heat: return concat("You heat the ", object_name(), " using the ", place(), ".");
     case Verb::cool: return concat("You cool the ", object_name(), " using the ", place(), ".");
     case Verb::use: return concat("You turn on the ", object_name(), ".");  // isToggled latches: never "off"
-    case Verb::slice: return concat("You sliced the ", object_name(), " with the ", world_.object_name(other), ".");
+    case Verb::slice:
+      return concat("You sliced the ", object_name(), " with the ", world_.object_name(other), ".");
     case Verb::count: break;
   }
   return "";
@@ -79,7 +82,8 @@ std::string Narrator::look() const {
   if (around.empty()) return "You are in the middle of a room. Looking quickly around you, you see nothing.";
   List facing, floor;
   for (const Index r : around) facing.add("", world_.receptacle_name(r));
-  // The objects of this place that were taken out of a receptacle here and not put back, once for each such receptacle.
+  // The objects of this place that were taken out of a receptacle here and not put back, once for each such
+  // receptacle.
   for_each_bit(game_.objects_at(game_.here()), world_.layout.row, [&](std::size_t o) {
     for (const Index r : around)
       if (test_bit(game_.taken_from(r), o)) floor.add("a ", world_.object_name(static_cast<Index>(o)));
@@ -98,8 +102,10 @@ std::string Narrator::examine_receptacle(Index receptacle) const {
   const bool openable = world_.receptacle_traits[receptacle].openable;
   if (openable && !game_.is_open(receptacle)) return concat("The ", name, " is closed.");
   List list;
-  for_each_bit(game_.contents(receptacle), world_.layout.row, [&](std::size_t o) { list.add("a ", world_.object_name(static_cast<Index>(o))); });
-  return openable ? concat("The ", name, " is open. In it, you see ", list.str(), ".") : concat("On the ", name, ", you see ", list.str(), ".");
+  for_each_bit(game_.contents(receptacle), world_.layout.row,
+               [&](std::size_t o) { list.add("a ", world_.object_name(static_cast<Index>(o))); });
+  return openable ? concat("The ", name, " is open. In it, you see ", list.str(), ".")
+                  : concat("On the ", name, ", you see ", list.str(), ".");
 }
 
 std::string Narrator::examine_object(Index object) const {
@@ -111,7 +117,8 @@ std::string Narrator::examine_object(Index object) const {
     return concat("This is a normal ", name, ". In it, you see ", inside.str(), ".");
   }
   const Layout& layout = world_.layout;
-  const bool clean = is(layout.clean, object), hot = is(layout.hot, object), cool = is(layout.cool, object), sliced = is(layout.sliced, object);
+  const bool clean = is(layout.clean, object), hot = is(layout.hot, object), cool = is(layout.cool, object),
+             sliced = is(layout.sliced, object);
   std::string_view adjectives;
   if (clean && hot) adjectives = "hot and clean ";
   else if (clean && cool) adjectives = "cool and clean ";

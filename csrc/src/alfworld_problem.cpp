@@ -44,7 +44,8 @@ constexpr std::array<Signature, static_cast<std::size_t>(Predicate::count)> sign
     {"issliced", {Kind::object}, 1},
 }};
 
-constexpr std::array<std::string_view, 6> kind_names = {"agent", "location", "receptacle", "object", "rtype", "otype"};
+constexpr std::array<std::string_view, 6> kind_names = {"agent",  "location", "receptacle",
+                                                        "object", "rtype",    "otype"};
 
 struct RawFact {
   Predicate predicate;
@@ -53,7 +54,8 @@ struct RawFact {
 
 class ProblemReader {
  public:
-  ProblemReader(std::string_view text, const std::string& where) : where_(where), root_(parse_sexp(text, where)) {}
+  ProblemReader(std::string_view text, const std::string& where)
+      : where_(where), root_(parse_sexp(text, where)) {}
 
   Problem read() {
     if (root_.head() != "define") fail_pddl(where_, root_.line, "expected '(define (problem NAME) ...)'");
@@ -93,8 +95,10 @@ class ProblemReader {
       const Sexp& item = root_.items[i];
       const std::string_view head = item.head();
       if (head == ":domain") {
-        if (item.items.size() != 2 || item.items[1].symbol != "alfred") fail_pddl(where_, item.line, "the problem must be of the domain 'alfred'");
-      } else if (head != "problem" && head != ":objects" && head != ":init" && head != ":goal" && head != ":metric" && head != ":requirements") {
+        if (item.items.size() != 2 || item.items[1].symbol != "alfred")
+          fail_pddl(where_, item.line, "the problem must be of the domain 'alfred'");
+      } else if (head != "problem" && head != ":objects" && head != ":init" && head != ":goal" &&
+                 head != ":metric" && head != ":requirements") {
         fail_pddl(where_, item.line, "unknown section " + quoted(head));
       }
     }
@@ -104,9 +108,11 @@ class ProblemReader {
   void declare(const Sexp& objects) {
     for (const auto& [id, type] : parse_typed_list(objects.items, 1, where_, objects.line)) {
       const Kind kind = kind_called(type);
-      if (kind == Kind::any) fail_pddl(where_, objects.line, quoted(id) + " has the unknown type " + quoted(type));
+      if (kind == Kind::any)
+        fail_pddl(where_, objects.line, quoted(id) + " has the unknown type " + quoted(type));
       const auto [at, fresh] = problem_.declared.emplace(id, kind);
-      if (!fresh && at->second != kind) fail_pddl(where_, objects.line, quoted(id) + " is declared with two types");
+      if (!fresh && at->second != kind)
+        fail_pddl(where_, objects.line, quoted(id) + " is declared with two types");
     }
   }
 
@@ -117,15 +123,20 @@ class ProblemReader {
     if (predicate == Predicate::count) fail_pddl(where_, item.line, "unknown predicate " + quoted(name));
     const Signature& form = signature(predicate);
     if (item.items.size() != static_cast<std::size_t>(form.arity) + 1)
-      fail_pddl(where_, item.line, quoted(name) + " takes " + std::to_string(form.arity) + " arguments, got " + std::to_string(item.items.size() - 1));
+      fail_pddl(where_, item.line,
+                quoted(name) + " takes " + std::to_string(form.arity) + " arguments, got " +
+                    std::to_string(item.items.size() - 1));
     RawFact raw{predicate, {}};
     for (int i = 0; i < form.arity; ++i) {
       const Sexp& argument = item.items[static_cast<std::size_t>(i) + 1];
       const auto at = problem_.declared.find(argument.symbol);
-      if (at == problem_.declared.end()) fail_pddl(where_, argument.line, quoted(argument.symbol) + " is not declared among the objects");
+      if (at == problem_.declared.end())
+        fail_pddl(where_, argument.line, quoted(argument.symbol) + " is not declared among the objects");
       const Kind expected = form.kinds[static_cast<std::size_t>(i)];
       if (expected != Kind::any && at->second != expected)
-        fail_pddl(where_, argument.line, quoted(argument.symbol) + " as argument " + std::to_string(i + 1) + " of " + quoted(name) + " is not of the type " + std::string(kind_names[static_cast<std::size_t>(expected)]));
+        fail_pddl(where_, argument.line,
+                  quoted(argument.symbol) + " as argument " + std::to_string(i + 1) + " of " + quoted(name) +
+                      " is not of the type " + std::string(kind_names[static_cast<std::size_t>(expected)]));
       raw.arguments.push_back(&argument);
       occurring_.insert(argument.symbol);
     }
@@ -133,28 +144,36 @@ class ProblemReader {
   }
 
   void make_entities() {
-    if (occurring_.size() > max_entities) fail_pddl(where_, root_.line, std::to_string(occurring_.size()) + " ids occur in facts; at most " + std::to_string(max_entities) + " are supported");
+    if (occurring_.size() > max_entities)
+      fail_pddl(where_, root_.line,
+                std::to_string(occurring_.size()) + " ids occur in facts; at most " +
+                    std::to_string(max_entities) + " are supported");
     std::array<Index, kind_names.size()> counts{};
     std::map<std::string, int> numbers;
     for (const std::string_view id : occurring_) {
       const Kind kind = problem_.declared.find(id)->second;
-      problem_.entities.push_back({std::string(id), std::string(id), kind, counts[static_cast<std::size_t>(kind)]++});
+      problem_.entities.push_back(
+          {std::string(id), std::string(id), kind, counts[static_cast<std::size_t>(kind)]++});
       if (const std::string base = base_name(problem_.entities.back()); !base.empty()) ++numbers[base];
     }
     // One counter a name; ids in sorted order get descending numbers.
     for (Entity& item : problem_.entities)
-      if (const std::string base = base_name(item); !base.empty()) item.name = base + " " + std::to_string(numbers[base]--);
+      if (const std::string base = base_name(item); !base.empty())
+        item.name = base + " " + std::to_string(numbers[base]--);
   }
 
-  // "drawer" for "drawer_bar_...", "sinkbasin" for "sink_bar_..._bar_sinkbasin", "" for what texts never name.
+  // "drawer" for "drawer_bar_...", "sinkbasin" for "sink_bar_..._bar_sinkbasin", "" for what texts never
+  // name.
   std::string base_name(const Entity& item) const {
     const std::size_t end = item.id.find("_bar_");
     if (end == std::string::npos || end == 0) {
-      if (item.kind == Kind::object || item.kind == Kind::receptacle) fail_pddl(where_, root_.line, quoted(item.id) + " is not an ALFWorld id (NAME_bar_...)");
+      if (item.kind == Kind::object || item.kind == Kind::receptacle)
+        fail_pddl(where_, root_.line, quoted(item.id) + " is not an ALFWorld id (NAME_bar_...)");
       return "";
     }
     std::string base = item.id.substr(0, end);
-    if (!std::all_of(base.begin(), base.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }))
+    if (!std::all_of(base.begin(), base.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }))
       fail_pddl(where_, root_.line, "the name of " + quoted(item.id) + " is more than letters and digits");
     if (item.id.find("basin") != std::string::npos) base += "basin";
     return base;
@@ -174,7 +193,8 @@ class ProblemReader {
 const Signature& signature(Predicate predicate) { return signatures[static_cast<std::size_t>(predicate)]; }
 
 Predicate predicate_called(std::string_view name) {
-  const auto at = std::find_if(signatures.begin(), signatures.end(), [&](const Signature& s) { return s.name == name; });
+  const auto at =
+      std::find_if(signatures.begin(), signatures.end(), [&](const Signature& s) { return s.name == name; });
   return static_cast<Predicate>(at - signatures.begin());
 }
 
@@ -184,10 +204,13 @@ Kind kind_called(std::string_view type) {
 }
 
 int Problem::find(std::string_view id) const {
-  const auto at = std::lower_bound(entities.begin(), entities.end(), id, [](const Entity& e, std::string_view key) { return e.id < key; });
+  const auto at = std::lower_bound(entities.begin(), entities.end(), id,
+                                   [](const Entity& e, std::string_view key) { return e.id < key; });
   return at != entities.end() && at->id == id ? static_cast<int>(at - entities.begin()) : -1;
 }
 
-Problem read_problem(std::string_view text, const std::string& where) { return ProblemReader(text, where).read(); }
+Problem read_problem(std::string_view text, const std::string& where) {
+  return ProblemReader(text, where).read();
+}
 
 }  // namespace spo::alfworld

@@ -14,7 +14,8 @@ void append_word(std::string& out, std::uint64_t word) {
 
 std::uint64_t read_word(std::string_view bytes) {
   std::uint64_t word = 0;
-  for (std::size_t i = 0; i < 8; ++i) word |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  for (std::size_t i = 0; i < 8; ++i)
+    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
   return word;
 }
 
@@ -27,12 +28,19 @@ bool is_consistent(const World& world, const std::vector<std::uint64_t>& words) 
   const Layout& layout = world.layout;
   if (words.size() != layout.total) return false;
   const std::size_t objects = world.objects.size();
-  bool ok = words[layout.steps] >> 62 == 0 && words[layout.here] < world.locations.size() && words[layout.held] <= objects;
-  ok = ok && within(&words[layout.checked], world.entities.size()) && within(&words[layout.opened], world.receptacles.size());
+  bool ok = words[layout.steps] >> 62 == 0 && words[layout.here] < world.locations.size() &&
+            words[layout.held] <= objects;
+  ok = ok && within(&words[layout.checked], world.entities.size()) &&
+       within(&words[layout.opened], world.receptacles.size());
   if (objects == 0) return ok;
-  for (const std::size_t set : {layout.on, layout.clean, layout.hot, layout.cool, layout.toggled, layout.sliced}) ok = ok && within(&words[set], objects);
-  for (std::size_t r = 0; r < world.receptacles.size(); ++r) ok = ok && within(&words[layout.taken + r * layout.row], objects) && within(&words[layout.in + r * layout.row], objects);
-  for (std::size_t l = 0; l < world.locations.size(); ++l) ok = ok && within(&words[layout.object_at + l * layout.row], objects);
+  for (const std::size_t set :
+       {layout.on, layout.clean, layout.hot, layout.cool, layout.toggled, layout.sliced})
+    ok = ok && within(&words[set], objects);
+  for (std::size_t r = 0; r < world.receptacles.size(); ++r)
+    ok = ok && within(&words[layout.taken + r * layout.row], objects) &&
+         within(&words[layout.in + r * layout.row], objects);
+  for (std::size_t l = 0; l < world.locations.size(); ++l)
+    ok = ok && within(&words[layout.object_at + l * layout.row], objects);
   return ok;
 }
 
@@ -47,16 +55,19 @@ std::string to_bytes(const GameState& state) {
 
 GameState state_from_bytes(std::string_view bytes) {
   const std::size_t head = state_magic.size() + sizeof(Hash128);
-  if (bytes.size() < head || bytes.size() % 8 != 0 || !bytes.starts_with(state_magic)) throw std::invalid_argument("these bytes are not a saved GameState of this version");
+  if (bytes.size() < head || bytes.size() % 8 != 0 || !bytes.starts_with(state_magic))
+    throw std::invalid_argument("these bytes are not a saved GameState of this version");
   GameState state;
-  std::copy_n(bytes.data() + state_magic.size(), state.world.size(), reinterpret_cast<char*>(state.world.data()));
+  std::copy_n(bytes.data() + state_magic.size(), state.world.size(),
+              reinterpret_cast<char*>(state.world.data()));
   for (std::size_t i = head; i < bytes.size(); i += 8) state.words.push_back(read_word(bytes.substr(i, 8)));
   return state;
 }
 
 void Game::restore(const GameState& state) {
   if (state.world != world_->identity) throw std::invalid_argument("the state belongs to another game");
-  if (!is_consistent(*world_, state.words)) throw std::invalid_argument("the state is damaged: it does not fit its game");
+  if (!is_consistent(*world_, state.words))
+    throw std::invalid_argument("the state is damaged: it does not fit its game");
   words_ = state.words;
   won_ = goal_holds();
 }
@@ -86,12 +97,18 @@ std::vector<Fact> Game::facts() const {
   object_set(Predicate::is_on, layout.on);
   object_set(Predicate::is_toggled, layout.toggled);
   object_set(Predicate::is_sliced, layout.sliced);
-  for_each_bit(at(layout.opened), words_for(world.receptacles.size()), [&](std::size_t r) { out.push_back({Predicate::opened, world.receptacles[r]}); });
-  for_each_bit(at(layout.checked), words_for(world.entities.size()), [&](std::size_t e) { out.push_back({Predicate::checked, static_cast<Index>(e)}); });
+  for_each_bit(at(layout.opened), words_for(world.receptacles.size()),
+               [&](std::size_t r) { out.push_back({Predicate::opened, world.receptacles[r]}); });
+  for_each_bit(at(layout.checked), words_for(world.entities.size()),
+               [&](std::size_t e) { out.push_back({Predicate::checked, static_cast<Index>(e)}); });
   for (std::size_t r = 0; r < world.receptacles.size(); ++r)
-    for_each_bit(contents(r), layout.row, [&](std::size_t o) { out.push_back({Predicate::in_receptacle, world.objects[o], world.receptacles[r]}); });
+    for_each_bit(contents(r), layout.row, [&](std::size_t o) {
+      out.push_back({Predicate::in_receptacle, world.objects[o], world.receptacles[r]});
+    });
   for (std::size_t l = 0; l < world.locations.size(); ++l)
-    for_each_bit(objects_at(l), layout.row, [&](std::size_t o) { out.push_back({Predicate::object_at_location, world.objects[o], world.locations[l]}); });
+    for_each_bit(objects_at(l), layout.row, [&](std::size_t o) {
+      out.push_back({Predicate::object_at_location, world.objects[o], world.locations[l]});
+    });
   std::sort(out.begin(), out.end());
   return out;
 }

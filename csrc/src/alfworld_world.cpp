@@ -14,9 +14,19 @@ constexpr std::size_t max_commands = 200000;
 
 bool changes(Predicate predicate) {
   switch (predicate) {
-    case Predicate::at_location: case Predicate::object_at_location: case Predicate::opened: case Predicate::in_receptacle:
-    case Predicate::checked: case Predicate::holds: case Predicate::holds_any: case Predicate::is_clean: case Predicate::is_hot:
-    case Predicate::is_cool: case Predicate::is_on: case Predicate::is_toggled: case Predicate::is_sliced: return true;
+    case Predicate::at_location:
+    case Predicate::object_at_location:
+    case Predicate::opened:
+    case Predicate::in_receptacle:
+    case Predicate::checked:
+    case Predicate::holds:
+    case Predicate::holds_any:
+    case Predicate::is_clean:
+    case Predicate::is_hot:
+    case Predicate::is_cool:
+    case Predicate::is_on:
+    case Predicate::is_toggled:
+    case Predicate::is_sliced: return true;
     default: return false;
   }
 }
@@ -25,7 +35,8 @@ bool changes(Predicate predicate) {
 
 class WorldBuilder {
  public:
-  WorldBuilder(World& world, Problem problem, const std::string& where) : world_(world), problem_(std::move(problem)), where_(where) {}
+  WorldBuilder(World& world, Problem problem, const std::string& where)
+      : world_(world), problem_(std::move(problem)), where_(where) {}
 
   void build() {
     world_.goal = read_goal(problem_, where_);
@@ -35,7 +46,8 @@ class WorldBuilder {
     fill_initial_state();
     list_commands();
     identify();
-    std::copy_if(problem_.facts.begin(), problem_.facts.end(), std::back_inserter(world_.static_facts), [](const Fact& f) { return !changes(f.predicate); });
+    std::copy_if(problem_.facts.begin(), problem_.facts.end(), std::back_inserter(world_.static_facts),
+                 [](const Fact& f) { return !changes(f.predicate); });
     world_.entities = std::move(problem_.entities);
   }
 
@@ -73,8 +85,12 @@ class WorldBuilder {
         case Predicate::toggleable: object(fact).toggleable = true; break;
         case Predicate::sliceable: object(fact).sliceable = true; break;
         case Predicate::is_receptacle_object: object(fact).holds_objects = true; break;
-        case Predicate::in_receptacle_object: world_.object_traits[slot(fact.second)].inside.push_back(slot(fact.first)); break;
-        case Predicate::object_type: object(fact).knife |= id(fact.second) == "knifetype" || id(fact.second) == "butterknifetype"; break;
+        case Predicate::in_receptacle_object:
+          world_.object_traits[slot(fact.second)].inside.push_back(slot(fact.first));
+          break;
+        case Predicate::object_type:
+          object(fact).knife |= id(fact.second) == "knifetype" || id(fact.second) == "butterknifetype";
+          break;
         case Predicate::openable: receptacle(fact).openable = true; break;
         case Predicate::receptacle_type: {
           const std::string& type = id(fact.second);
@@ -98,19 +114,22 @@ class WorldBuilder {
   World::ObjectTraits& object(const Fact& fact) { return world_.object_traits[slot(fact.first)]; }
   World::ReceptacleTraits& receptacle(const Fact& fact) { return world_.receptacle_traits[slot(fact.first)]; }
 
-  // canContain relates types; what a move asks is whether some type of the receptacle holds some type of the object.
+  // canContain relates types; what a move asks is whether some type of the receptacle holds some type of the
+  // object.
   void read_can_contain() {
     world_.can_contain_.assign(world_.objects.size() * world_.receptacles.size(), false);
     const std::size_t count = problem_.entities.size();
     std::vector<std::vector<Index>> objects_of(count), receptacles_of(count);
     for (const Fact& fact : problem_.facts) {
       if (fact.predicate == Predicate::object_type) objects_of[fact.second].push_back(slot(fact.first));
-      if (fact.predicate == Predicate::receptacle_type) receptacles_of[fact.second].push_back(slot(fact.first));
+      if (fact.predicate == Predicate::receptacle_type)
+        receptacles_of[fact.second].push_back(slot(fact.first));
     }
     for (const Fact& fact : problem_.facts)
       if (fact.predicate == Predicate::can_contain)
         for (const Index receptacle : receptacles_of[fact.first])
-          for (const Index object : objects_of[fact.second]) world_.can_contain_[receptacle * world_.objects.size() + object] = true;
+          for (const Index object : objects_of[fact.second])
+            world_.can_contain_[receptacle * world_.objects.size() + object] = true;
   }
 
   void lay_out() {
@@ -126,7 +145,8 @@ class WorldBuilder {
     part(layout.here, 1);
     part(layout.held, 1);
     part(layout.opened, words_for(world_.receptacles.size()));
-    for (std::size_t* set : {&layout.clean, &layout.hot, &layout.cool, &layout.toggled, &layout.sliced}) part(*set, layout.row);
+    for (std::size_t* set : {&layout.clean, &layout.hot, &layout.cool, &layout.toggled, &layout.sliced})
+      part(*set, layout.row);
     part(layout.in, layout.row * world_.receptacles.size());
     part(layout.object_at, layout.row * world_.locations.size());
     layout.total = at;
@@ -152,7 +172,9 @@ class WorldBuilder {
         case Predicate::is_toggled: set_bit(words + layout.toggled, first); break;
         case Predicate::is_sliced: set_bit(words + layout.sliced, first); break;
         case Predicate::in_receptacle: set_bit(words + layout.in + second * layout.row, first); break;
-        case Predicate::object_at_location: set_bit(words + layout.object_at + second * layout.row, first); break;
+        case Predicate::object_at_location:
+          set_bit(words + layout.object_at + second * layout.row, first);
+          break;
         default: break;
       }
     }
@@ -162,7 +184,8 @@ class WorldBuilder {
 
   void list_commands() {
     const std::size_t objects = world_.objects.size(), receptacles = world_.receptacles.size();
-    for (const Verb verb : {Verb::look, Verb::inventory, Verb::help}) add(verb, 0, 0, verb == Verb::look ? "look" : verb == Verb::help ? "help" : "inventory");
+    for (const Verb verb : {Verb::look, Verb::inventory, Verb::help})
+      add(verb, 0, 0, verb == Verb::look ? "look" : verb == Verb::help ? "help" : "inventory");
     for (Index r = 0; r < receptacles; ++r) {
       const World::ReceptacleTraits& traits = world_.receptacle_traits[r];
       if (traits.location < 0) continue;
@@ -178,7 +201,8 @@ class WorldBuilder {
       const bool holdable = traits.pickupable || world_.initial[world_.layout.held] == o + 1u;
       if (traits.sliceable)
         for (Index k = 0; k < objects; ++k)
-          if (world_.object_traits[k].knife) add(Verb::slice, o, k, "slice " + name + " with " + object_name(k));
+          if (world_.object_traits[k].knife)
+            add(Verb::slice, o, k, "slice " + name + " with " + object_name(k));
       if (!holdable) continue;
       add(Verb::examine_object, o, 0, "examine " + name);
       for (Index r = 0; r < receptacles; ++r) {
@@ -187,7 +211,8 @@ class WorldBuilder {
         const std::string& place_name = receptacle_name(r);
         const bool fits = world_.can_contain(r, o);
         if (fits) add(Verb::move, o, r, "move " + name + " to " + place_name);
-        if (fits || test_bit(world_.initial.data() + world_.layout.in + r * world_.layout.row, o)) add(Verb::take, o, r, "take " + name + " from " + place_name);
+        if (fits || test_bit(world_.initial.data() + world_.layout.in + r * world_.layout.row, o))
+          add(Verb::take, o, r, "take " + name + " from " + place_name);
         if (traits.cleanable && place.cleans) add(Verb::clean, o, r, "clean " + name + " with " + place_name);
         if (traits.heatable && place.heats) add(Verb::heat, o, r, "heat " + name + " with " + place_name);
         if (traits.coolable && place.cools) add(Verb::cool, o, r, "cool " + name + " with " + place_name);
@@ -207,7 +232,8 @@ class WorldBuilder {
   void sort_commands() {
     std::sort(drafts_.begin(), drafts_.end(), [](const Draft& a, const Draft& b) { return a.text < b.text; });
     const std::size_t objects = world_.objects.size(), receptacles = world_.receptacles.size();
-    for (std::size_t v = 0; v < world_.command_by_parts_.size(); ++v) world_.command_by_parts_[v].assign(table_size(static_cast<Verb>(v), objects, receptacles), -1);
+    for (std::size_t v = 0; v < world_.command_by_parts_.size(); ++v)
+      world_.command_by_parts_[v].assign(table_size(static_cast<Verb>(v), objects, receptacles), -1);
     world_.command_starts_.push_back(0);
     for (const Draft& draft : drafts_) {
       world_.command_texts_ += draft.text;
@@ -217,7 +243,9 @@ class WorldBuilder {
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       const Command& command = drafts_[i].command;
       world_.command_by_text_.emplace(world_.command_text(i), static_cast<int>(i));
-      world_.command_by_parts_[static_cast<std::size_t>(command.verb)][command.object * table_columns(command.verb, objects, receptacles) + command.other] = static_cast<int>(i);
+      world_.command_by_parts_[static_cast<std::size_t>(
+          command.verb)][command.object * table_columns(command.verb, objects, receptacles) + command.other] =
+          static_cast<int>(i);
     }
   }
 
@@ -225,9 +253,12 @@ class WorldBuilder {
   static std::size_t table_size(Verb verb, std::size_t objects, std::size_t receptacles);
 
   void identify() {
-    std::string text = "spo_fast alfworld 1\n" + world_.task + "\n" + std::string(task_type_name(world_.goal.task)) + "\n";
+    std::string text =
+        "spo_fast alfworld 1\n" + world_.task + "\n" + std::string(task_type_name(world_.goal.task)) + "\n";
     const Goal& goal = world_.goal;
-    for (const Index type : {goal.object_type, goal.task == Task::light ? goal.lamp_type : goal.receptacle_type}) text += id(type) + "\n";
+    for (const Index type :
+         {goal.object_type, goal.task == Task::light ? goal.lamp_type : goal.receptacle_type})
+      text += id(type) + "\n";
     for (const auto* conditions : {&goal.conditions, &goal.lamp_conditions}) {
       std::vector<std::string_view> names;
       for (const Predicate p : *conditions) names.push_back(signature(p).name);
@@ -259,7 +290,11 @@ class WorldBuilder {
 // Commands of one thing are looked up by row (object) or column (receptacle) alone.
 std::size_t WorldBuilder::table_columns(Verb verb, std::size_t objects, std::size_t receptacles) {
   switch (verb) {
-    case Verb::look: case Verb::inventory: case Verb::help: case Verb::use: case Verb::examine_object: return 1;
+    case Verb::look:
+    case Verb::inventory:
+    case Verb::help:
+    case Verb::use:
+    case Verb::examine_object: return 1;
     case Verb::slice: return objects;
     default: return receptacles;
   }
@@ -267,20 +302,28 @@ std::size_t WorldBuilder::table_columns(Verb verb, std::size_t objects, std::siz
 
 std::size_t WorldBuilder::table_size(Verb verb, std::size_t objects, std::size_t receptacles) {
   switch (verb) {
-    case Verb::look: case Verb::inventory: case Verb::help: return 1;
-    case Verb::go_to: case Verb::examine_receptacle: case Verb::open: case Verb::close: return receptacles;
+    case Verb::look:
+    case Verb::inventory:
+    case Verb::help: return 1;
+    case Verb::go_to:
+    case Verb::examine_receptacle:
+    case Verb::open:
+    case Verb::close: return receptacles;
     default: return objects * table_columns(verb, objects, receptacles);
   }
 }
 
-World::World(std::string_view domain, std::string_view grammar, std::string_view problem, const std::string& where) {
+World::World(std::string_view domain, std::string_view grammar, std::string_view problem,
+             const std::string& where) {
   check_domain(domain, "domain of " + where);
   task = check_grammar(grammar, "grammar of " + where);
   const std::string problem_where = "problem of " + where;
   WorldBuilder(*this, read_problem(problem, problem_where), problem_where).build();
 }
 
-bool World::is_static(const Fact& fact) const { return std::binary_search(static_facts.begin(), static_facts.end(), fact); }
+bool World::is_static(const Fact& fact) const {
+  return std::binary_search(static_facts.begin(), static_facts.end(), fact);
+}
 
 int World::find_command(std::string_view text) const {
   const auto at = command_by_text_.find(text);

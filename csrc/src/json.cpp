@@ -25,7 +25,9 @@ class JsonReader {
   }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
   }
 
   // The next character after white space, which is consumed; the end of the text is an error.
@@ -139,7 +141,9 @@ class JsonReader {
     const char c = text_[at_ + 1];
     at_ += 2;
     switch (c) {
-      case '"': case '\\': case '/': out += c; return;
+      case '"':
+      case '\\':
+      case '/': out += c; return;
       case 'b': out += '\b'; return;
       case 'f': out += '\f'; return;
       case 'n': out += '\n'; return;
@@ -219,6 +223,8 @@ const Json* Json::find(std::string_view name) const {
   return nullptr;
 }
 
-Json parse_json(std::string_view text, const std::string& where) { return JsonReader(text, where).document(); }
+Json parse_json(std::string_view text, const std::string& where) {
+  return JsonReader(text, where).document();
+}
 
 }  // namespace spo

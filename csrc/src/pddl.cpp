@@ -19,7 +19,9 @@ class SexpReader {
   }
 
  private:
-  static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
+  static bool blank(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
+  }
 
   void skip_blank() {
     for (; at_ < text_.size(); ++at_) {
@@ -33,7 +35,8 @@ class SexpReader {
   }
 
   Sexp list(int depth) {
-    if (depth > max_depth) fail_pddl(where_, line_, "nested deeper than " + std::to_string(max_depth) + " levels");
+    if (depth > max_depth)
+      fail_pddl(where_, line_, "nested deeper than " + std::to_string(max_depth) + " levels");
     Sexp out;
     out.line = line_;
     ++at_;  // the opening parenthesis
@@ -70,9 +73,13 @@ void fail_pddl(const std::string& where, int line, const std::string& what) {
   throw ParseError(where + ", line " + std::to_string(line) + ": " + what);
 }
 
-Sexp parse_sexp(std::string_view text, const std::string& where) { return SexpReader(text, where).document(); }
+Sexp parse_sexp(std::string_view text, const std::string& where) {
+  return SexpReader(text, where).document();
+}
 
-std::vector<std::pair<std::string, std::string>> parse_typed_list(const std::vector<Sexp>& items, std::size_t first, const std::string& where, int line) {
+std::vector<std::pair<std::string, std::string>> parse_typed_list(const std::vector<Sexp>& items,
+                                                                  std::size_t first, const std::string& where,
+                                                                  int line) {
   std::vector<std::pair<std::string, std::string>> out;
   std::size_t untyped = 0;
   for (std::size_t i = first; i < items.size(); ++i) {
@@ -81,7 +88,8 @@ std::vector<std::pair<std::string, std::string>> parse_typed_list(const std::vec
       out.emplace_back(items[i].symbol, "");
       continue;
     }
-    if (i + 1 >= items.size() || items[i + 1].is_list()) fail_pddl(where, items[i].line, "'-' needs a type after it");
+    if (i + 1 >= items.size() || items[i + 1].is_list())
+      fail_pddl(where, items[i].line, "'-' needs a type after it");
     if (untyped == out.size()) fail_pddl(where, items[i].line, "'-' needs a name before it");
     for (++i; untyped < out.size(); ++untyped) out[untyped].second = items[i].symbol;
   }

@@ -78,8 +78,8 @@ class Pool {
   std::size_t places_ = 0, active_ = 0, workers_ = 0;
 };
 
-// Never destroyed: its threads may outlive every static object. A forked child has none of the threads, and perhaps
-// a locked mutex, so it leaves the parent's pool alone.
+// Never destroyed: its threads may outlive every static object. A forked child has none of the threads, and
+// perhaps a locked mutex, so it leaves the parent's pool alone.
 Pool& pool() {
   static std::atomic<Pool*> current{nullptr};
   Pool* found = current.load();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
 
@@ -83,6 +84,17 @@ def test_one_game_in_two_threads_is_refused_or_serialised() -> None:
         worker.join()
     assert all("in use by another thread" in error for error in errors)
     assert all(game.steps == 60 - len(errors) for game in games)
+
+
+def first_looks(count: int) -> list[str]:
+    return AlfworldBatch([TEMPLATES[0].copy() for _ in range(count)], threads=4).step(["look"] * count)[0]
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    expected = first_looks(500)  # this process has its pool now
+    with multiprocessing.get_context("fork").Pool(1) as children:
+        assert children.apply_async(first_looks, (500,)).get(timeout=60) == expected
 
 
 def test_tasks_are_a_task_set() -> None:

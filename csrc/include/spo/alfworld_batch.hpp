@@ -25,8 +25,10 @@ struct BatchStep {
   std::vector<int> admissible;
 };
 
-// Resets or steps each game once, in parallel on up to `threads` threads where that pays. The caller holds the claim.
+// Resets or steps each game once, in parallel on up to `threads` threads where that pays. The caller holds
+// the claim.
 std::vector<BatchStep> reset_all(const std::vector<Game*>& games, std::size_t threads);
-std::vector<BatchStep> step_all(const std::vector<Game*>& games, const std::vector<std::string_view>& commands, std::size_t threads);
+std::vector<BatchStep> step_all(const std::vector<Game*>& games,
+                                const std::vector<std::string_view>& commands, std::size_t threads);
 
 }  // namespace spo::alfworld

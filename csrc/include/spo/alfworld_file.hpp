@@ -7,7 +7,8 @@
 
 namespace spo::alfworld {
 
-// Loads the bytes of a `game.tw-pddl` (JSON with pddl_domain, grammar, pddl_problem). `where` names it in messages.
+// Loads the bytes of a `game.tw-pddl` (JSON with pddl_domain, grammar, pddl_problem). `where` names it in
+// messages.
 std::shared_ptr<const World> load_game_file(std::string_view text, const std::string& where);
 
 }  // namespace spo::alfworld

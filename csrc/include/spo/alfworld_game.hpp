@@ -65,12 +65,22 @@ class Game {
   const std::uint64_t* at(std::size_t part) const { return words_.data() + part; }
   std::size_t here() const { return words_[world_->layout.here]; }
   int held() const { return static_cast<int>(words_[world_->layout.held]) - 1; }  // slot, or -1
-  const std::uint64_t* contents(std::size_t receptacle) const { return at(world_->layout.in + receptacle * world_->layout.row); }
-  const std::uint64_t* objects_at(std::size_t location) const { return at(world_->layout.object_at + location * world_->layout.row); }
-  const std::uint64_t* taken_from(std::size_t receptacle) const { return at(world_->layout.taken + receptacle * world_->layout.row); }
-  bool is_here(Index receptacle) const { return world_->receptacle_traits[receptacle].location == static_cast<int>(here()); }
+  const std::uint64_t* contents(std::size_t receptacle) const {
+    return at(world_->layout.in + receptacle * world_->layout.row);
+  }
+  const std::uint64_t* objects_at(std::size_t location) const {
+    return at(world_->layout.object_at + location * world_->layout.row);
+  }
+  const std::uint64_t* taken_from(std::size_t receptacle) const {
+    return at(world_->layout.taken + receptacle * world_->layout.row);
+  }
+  bool is_here(Index receptacle) const {
+    return world_->receptacle_traits[receptacle].location == static_cast<int>(here());
+  }
   bool is_open(Index receptacle) const { return test_bit(at(world_->layout.opened), receptacle); }
-  bool is_accessible(Index receptacle) const { return !world_->receptacle_traits[receptacle].openable || is_open(receptacle); }
+  bool is_accessible(Index receptacle) const {
+    return !world_->receptacle_traits[receptacle].openable || is_open(receptacle);
+  }
 
   bool is_possible(const Command& command) const;
   void apply(const Command& command);

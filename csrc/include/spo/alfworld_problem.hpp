@@ -9,8 +9,8 @@
 
 namespace spo::alfworld {
 
-// A problem file, read and type-checked: entities (the ids that occur in an initial fact), facts, and the goal's
-// formula, not yet interpreted.
+// A problem file, read and type-checked: entities (the ids that occur in an initial fact), facts, and the
+// goal's formula, not yet interpreted.
 struct Problem {
   std::vector<Entity> entities;  // sorted by id; slots assigned
   std::vector<Fact> facts;       // sorted, without repetition

@@ -16,7 +16,9 @@ struct Sexp {
 
   bool is_list() const { return symbol.empty(); }
   // The symbol that opens the list, or "".
-  std::string_view head() const { return !items.empty() ? std::string_view(items[0].symbol) : std::string_view(); }
+  std::string_view head() const {
+    return !items.empty() ? std::string_view(items[0].symbol) : std::string_view();
+  }
 };
 
 // Says what is wrong in which text ("problem of FILE") and on which line of it.
@@ -26,6 +28,8 @@ struct Sexp {
 Sexp parse_sexp(std::string_view text, const std::string& where);
 
 // "a b - t c - u" as (a, t), (b, t), (c, u). Names without a type are an error.
-std::vector<std::pair<std::string, std::string>> parse_typed_list(const std::vector<Sexp>& items, std::size_t first, const std::string& where, int line);
+std::vector<std::pair<std::string, std::string>> parse_typed_list(const std::vector<Sexp>& items,
+                                                                  std::size_t first, const std::string& where,
+                                                                  int line);
 
 }  // namespace spo

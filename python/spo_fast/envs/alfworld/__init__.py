@@ -1,5 +1,6 @@
 """ALFWorld's text games: a native engine, files, and task sets for the trainer."""
 
+from spo_fast.envs.alfworld.expert import demonstration, expert_plan
 from spo_fast.envs.alfworld.files import find_games, load_games, save_games
 from spo_fast.envs.alfworld.game import (
     SPLITS,
@@ -10,7 +11,9 @@ from spo_fast.envs.alfworld.game import (
     Goal,
     game_mapping,
 )
+from spo_fast.envs.alfworld.generator import generate_games
 from spo_fast.envs.alfworld.tasks import AlfworldTasks
+from spo_fast.envs.alfworld.vocabulary import vocabulary
 
 __all__ = [
     "SPLITS",
@@ -20,8 +23,12 @@ __all__ = [
     "AlfworldTasks",
     "GameState",
     "Goal",
+    "demonstration",
+    "expert_plan",
     "find_games",
     "game_mapping",
+    "generate_games",
     "load_games",
     "save_games",
+    "vocabulary",
 ]
