@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 Measure = Literal["action_token", "trajectory"]
-MEASURES = ("action_token", "trajectory")
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
 class Units(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Backend = Literal["auto", "triton", "cpu", "reference"]
-_BACKENDS = ("auto", "triton", "cpu", "reference")
+_BACKENDS: tuple[Backend, ...] = get_args(Backend)
 _BUILT = ("reference",)
 
 

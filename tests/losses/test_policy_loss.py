@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_worked_values(case: Any, packed: bool) -> None:
     )  # fmt: skip
     loss.backward()
     expected = case["expected"]
-    close = {"atol": FLOAT64, "rtol": FLOAT64}
+    close: dict[str, Any] = {"atol": FLOAT64, "rtol": FLOAT64}
     torch.testing.assert_close(loss, torch.tensor(expected["loss"], dtype=torch.float64), **close)
     for x, key in zip(leaves, ("grad_logprobs", "grad_entropy"), strict=False):
         got = torch.zeros_like(x) if x.grad is None else x.grad
@@ -348,7 +349,7 @@ def test_any_split_between_sequences_adds_up(
     edges = [0, *sorted(cuts), 6]
     parts = [
         loss_and_gradients({k: v[a:b] for k, v in p.items()}, **options, normalizer=count)
-        for a, b in zip(edges, edges[1:], strict=False)
+        for a, b in itertools.pairwise(edges)
     ]
     for i, want in enumerate(whole):
         got = sum(part[0] for part in parts) if i == 0 else torch.cat([part[i] for part in parts])

@@ -70,5 +70,5 @@ def test_failing_batch_changes_nothing(tasks: list[str], outcomes: Any, drift: A
     [(0.0, 0.9, 0.06), (0.9, 0.8, 0.06), (0.5, 1.1, 0.06), (0.5, 0.9, 0.0), (0.5, 0.9, float("nan"))],
 )
 def test_options_are_checked(options: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="rho_min|d_half"):
+    with pytest.raises(ValueError, match=r"rho_min|d_half"):
         ReceiptOrderTracker(*options)

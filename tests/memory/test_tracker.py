@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
 from spo_fast import PromptTracker, ReceiptOrderTracker
 
-Tracker = PromptTracker | ReceiptOrderTracker
+Tracker: TypeAlias = PromptTracker | ReceiptOrderTracker
 BOTH = pytest.mark.parametrize("kind", [PromptTracker, ReceiptOrderTracker])
 
 
@@ -253,3 +254,21 @@ def test_failed_save_leaves_the_old_file(
         kind().save(path)
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_bytes_reach_the_disk_before_the_name_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(descriptor: int) -> None:
+        events.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def noted_replace(source: Any, target: Any) -> None:
+        events.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    used(PromptTracker).save(tmp_path / "tracker")
+    assert events == ["file", "rename", "folder"]

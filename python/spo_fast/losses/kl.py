@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 KLEstimator = Literal["k1", "k2", "k3"]
-KL_ESTIMATORS = ("k1", "k2", "k3")
+KL_ESTIMATORS: tuple[KLEstimator, ...] = get_args(KLEstimator)
 
 
 def log_difference(a: Tensor, b: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from spo_fast.losses.reduction import (
 )
 
 RatioLevel = Literal["token", "sequence", "segment"]
-RATIO_LEVELS = ("token", "sequence", "segment")
+RATIO_LEVELS: tuple[RatioLevel, ...] = get_args(RatioLevel)
 
 
 class PolicyLossOutput(NamedTuple):
