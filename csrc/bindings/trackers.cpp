@@ -50,7 +50,8 @@ py::dict columns(const spo::PromptTracker& tracker) {
   out["rho"] = state.rho;
   out["publishes"] = state.publishes;
   out["next_ticket"] = state.next_ticket;
-  out["evidence"] = array_of(evidence).reshape({static_cast<py::ssize_t>(state.tasks.size()), py::ssize_t{4}});
+  out["evidence"] =
+      array_of(evidence).reshape({static_cast<py::ssize_t>(state.tasks.size()), py::ssize_t{4}});
   out["reference"] = array_of(reference);
   out["tickets"] = array_of(state.tickets);
   out["ticket_task"] = array_of(task);
@@ -59,9 +60,10 @@ py::dict columns(const spo::PromptTracker& tracker) {
   return out;
 }
 
-spo::PromptTracker from_columns(double rho, std::int64_t publishes, std::int64_t next_ticket, const Floats& evidence,
-                                const Ints& reference, const Ints& tickets, const Ints& ticket_task,
-                                const Ints& ticket_dispatched, const Floats& ticket_value) {
+spo::PromptTracker from_columns(double rho, std::int64_t publishes, std::int64_t next_ticket,
+                                const Floats& evidence, const Ints& reference, const Ints& tickets,
+                                const Ints& ticket_task, const Ints& ticket_dispatched,
+                                const Floats& ticket_value) {
   const auto e = view(evidence);
   const auto k = view(reference);
   const auto task = view(ticket_task), dispatched = view(ticket_dispatched);
@@ -79,7 +81,8 @@ spo::PromptTracker from_columns(double rho, std::int64_t publishes, std::int64_t
   return spo::PromptTracker(state);
 }
 
-spo::ReceiptOrderTracker from_evidence(double rho_min, double rho_max, double d_half, const Floats& evidence) {
+spo::ReceiptOrderTracker from_evidence(double rho_min, double rho_max, double d_half,
+                                       const Floats& evidence) {
   const auto e = view(evidence);
   std::vector<spo::Prior> tasks;
   for (std::size_t i = 0; i + 1 < e.size(); i += 2) tasks.push_back({e[i], e[i + 1]});
@@ -89,48 +92,53 @@ spo::ReceiptOrderTracker from_evidence(double rho_min, double rho_max, double d_
 }  // namespace
 
 void bind_trackers(py::module_& m) {
-  py::class_<spo::PromptTracker>(m, "PromptTracker", "Event-time evidence over task indices; see spo_fast.PromptTracker.")
+  py::class_<spo::PromptTracker>(m, "PromptTracker",
+                                 "Event-time evidence over task indices; see spo_fast.PromptTracker.")
       .def(py::init<double>(), py::arg("rho"))
       .def_property_readonly("rho", &spo::PromptTracker::rho)
       .def_property_readonly("publishes", &spo::PromptTracker::publishes)
       .def_property_readonly("in_flight", &spo::PromptTracker::in_flight)
       .def("__len__", &spo::PromptTracker::size)
-      .def("register", [](spo::PromptTracker& self, const Floats& successes, const Floats& trials, const Floats& mass) {
-        self.register_tasks(view(successes), view(trials), view(mass));
-      })
-      .def("dispatch", [](spo::PromptTracker& self, const Ints& tasks) { return array_of(self.dispatch(view(tasks))); })
-      .def("complete", [](spo::PromptTracker& self, const Ints& tickets, const Floats& outcomes) {
-        return array_of(self.complete(view(tickets), view(outcomes)));
-      })
+      .def("register",
+           [](spo::PromptTracker& self, const Floats& successes, const Floats& trials, const Floats& mass) {
+             self.register_tasks(view(successes), view(trials), view(mass));
+           })
+      .def("dispatch",
+           [](spo::PromptTracker& self, const Ints& tasks) { return array_of(self.dispatch(view(tasks))); })
+      .def("complete",
+           [](spo::PromptTracker& self, const Ints& tickets, const Floats& outcomes) {
+             return array_of(self.complete(view(tickets), view(outcomes)));
+           })
       .def("cancel", [](spo::PromptTracker& self, const Ints& tickets) { self.cancel(view(tickets)); })
       .def("publish", &spo::PromptTracker::publish, py::arg("times"))
-      .def("values", [](const spo::PromptTracker& self, const Ints& tasks) { return array_of(self.values(view(tasks))); })
-      .def("evidence",
-           [](const spo::PromptTracker& self, const Ints& tasks) { return pairs_of(self.evidence(view(tasks))); })
+      .def("values", [](const spo::PromptTracker& self,
+                        const Ints& tasks) { return array_of(self.values(view(tasks))); })
+      .def("evidence", [](const spo::PromptTracker& self,
+                          const Ints& tasks) { return pairs_of(self.evidence(view(tasks))); })
       .def("columns", &columns)
       .def_static("from_columns", &from_columns, py::arg("rho"), py::arg("publishes"), py::arg("next_ticket"),
                   py::arg("evidence"), py::arg("reference"), py::arg("tickets"), py::arg("ticket_task"),
                   py::arg("ticket_dispatched"), py::arg("ticket_value"));
 
-  py::class_<spo::ReceiptOrderTracker>(m, "ReceiptOrderTracker",
-                                       "Receipt-order evidence over task indices; see spo_fast.ReceiptOrderTracker.")
+  py::class_<spo::ReceiptOrderTracker>(
+      m, "ReceiptOrderTracker", "Receipt-order evidence over task indices; see spo_fast.ReceiptOrderTracker.")
       .def(py::init<double, double, double>(), py::arg("rho_min"), py::arg("rho_max"), py::arg("d_half"))
       .def_property_readonly("rho_min", &spo::ReceiptOrderTracker::rho_min)
       .def_property_readonly("rho_max", &spo::ReceiptOrderTracker::rho_max)
       .def_property_readonly("d_half", &spo::ReceiptOrderTracker::d_half)
       .def("__len__", &spo::ReceiptOrderTracker::size)
       .def("register",
-           [](spo::ReceiptOrderTracker& self, const Floats& successes, const Floats& trials, const Floats& mass) {
-             self.register_tasks(view(successes), view(trials), view(mass));
-           })
-      .def("update",
-           [](spo::ReceiptOrderTracker& self, const Ints& tasks, const Floats& outcomes, const Floats& drift) {
-             return array_of(self.update(view(tasks), view(outcomes), view(drift)));
-           })
-      .def("values",
-           [](const spo::ReceiptOrderTracker& self, const Ints& tasks) { return array_of(self.values(view(tasks))); })
-      .def("evidence",
-           [](const spo::ReceiptOrderTracker& self, const Ints& tasks) { return pairs_of(self.evidence(view(tasks))); })
+           [](spo::ReceiptOrderTracker& self, const Floats& successes, const Floats& trials,
+              const Floats& mass) { self.register_tasks(view(successes), view(trials), view(mass)); })
+      .def(
+          "update",
+          [](spo::ReceiptOrderTracker& self, const Ints& tasks, const Floats& outcomes, const Floats& drift) {
+            return array_of(self.update(view(tasks), view(outcomes), view(drift)));
+          })
+      .def("values", [](const spo::ReceiptOrderTracker& self,
+                        const Ints& tasks) { return array_of(self.values(view(tasks))); })
+      .def("evidence", [](const spo::ReceiptOrderTracker& self,
+                          const Ints& tasks) { return pairs_of(self.evidence(view(tasks))); })
       .def_static("from_evidence", &from_evidence, py::arg("rho_min"), py::arg("rho_max"), py::arg("d_half"),
                   py::arg("evidence"));
 }

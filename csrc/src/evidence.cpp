@@ -15,8 +15,9 @@ std::vector<Prior> jeffreys_priors(std::span<const double> successes, std::span<
                                    std::span<const double> masses) {
   Faults faults("register");
   if (successes.size() != trials.size() || masses.size() != trials.size()) {
-    faults.add("successes, trials and mass: expected one of each a task, got " + std::to_string(successes.size()) + ", " +
-               std::to_string(trials.size()) + " and " + std::to_string(masses.size()));
+    faults.add("successes, trials and mass: expected one of each a task, got " +
+               std::to_string(successes.size()) + ", " + std::to_string(trials.size()) + " and " +
+               std::to_string(masses.size()));
     faults.raise();
   }
   std::vector<Prior> priors;
@@ -46,7 +47,8 @@ std::vector<Prior> jeffreys_priors(std::span<const double> successes, std::span<
 void check_outcomes(std::span<const double> outcomes, Faults& faults) {
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     if (!(outcomes[i] >= 0.0 && outcomes[i] <= 1.0)) {
-      faults.add("outcomes[" + std::to_string(i) + "]: expected a number in [0, 1], got " + text(outcomes[i]));
+      faults.add("outcomes[" + std::to_string(i) + "]: expected a number in [0, 1], got " +
+                 text(outcomes[i]));
     }
   }
 }
@@ -54,8 +56,8 @@ void check_outcomes(std::span<const double> outcomes, Faults& faults) {
 void check_tasks(std::span<const std::int64_t> tasks, std::size_t size, Faults& faults) {
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (tasks[i] < 0 || static_cast<std::uint64_t>(tasks[i]) >= size) {
-      faults.add("tasks[" + std::to_string(i) + "]: expected an index in [0, " + std::to_string(size) + "), got " +
-                 std::to_string(tasks[i]));
+      faults.add("tasks[" + std::to_string(i) + "]: expected an index in [0, " + std::to_string(size) +
+                 "), got " + std::to_string(tasks[i]));
     }
   }
 }

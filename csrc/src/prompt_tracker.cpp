@@ -28,7 +28,10 @@ double ratio(const PromptTracker::Task& task) { return task.alpha.hi / add(task.
 PromptTracker::PromptTracker(double rho) : rho_(checked_rho(rho)) {}
 
 PromptTracker::PromptTracker(const State& state)
-    : rho_(checked_rho(state.rho)), publishes_(state.publishes), next_ticket_(state.next_ticket), tasks_(state.tasks) {
+    : rho_(checked_rho(state.rho)),
+      publishes_(state.publishes),
+      next_ticket_(state.next_ticket),
+      tasks_(state.tasks) {
   Faults faults("PromptTracker state");
   if (publishes_ < 0) faults.add("publishes: expected >= 0, got " + std::to_string(publishes_));
   if (next_ticket_ < 0) faults.add("next_ticket: expected >= 0, got " + std::to_string(next_ticket_));
@@ -43,8 +46,9 @@ PromptTracker::PromptTracker(const State& state)
       return x.hi >= 0.0 && std::isfinite(x.hi) && std::isfinite(x.lo) && x.hi + x.lo == x.hi;
     };
     if (!valid(task.alpha) || !valid(task.beta) || !(task.alpha.hi + task.beta.hi > 0.0)) {
-      faults.add(name + ": expected finite evidence >= 0 that is not all zero, got alpha " + text(task.alpha.hi) + " + " +
-                 text(task.alpha.lo) + " and beta " + text(task.beta.hi) + " + " + text(task.beta.lo));
+      faults.add(name + ": expected finite evidence >= 0 that is not all zero, got alpha " +
+                 text(task.alpha.hi) + " + " + text(task.alpha.lo) + " and beta " + text(task.beta.hi) +
+                 " + " + text(task.beta.lo));
     }
   }
   if (state.tickets.size() != state.requests.size()) faults.add("tickets: expected one a request");
@@ -54,9 +58,11 @@ PromptTracker::PromptTracker(const State& state)
     const Request& request = state.requests[i];
     const std::int64_t ticket = state.tickets[i];
     const std::string name = "ticket " + std::to_string(ticket);
-    if (ticket < 0 || ticket >= next_ticket_) faults.add(name + ": expected one below " + std::to_string(next_ticket_));
+    if (ticket < 0 || ticket >= next_ticket_)
+      faults.add(name + ": expected one below " + std::to_string(next_ticket_));
     if (request.task < 0 || request.task >= size()) {
-      faults.add(name + ": expected a task in [0, " + std::to_string(size()) + "), got " + std::to_string(request.task));
+      faults.add(name + ": expected a task in [0, " + std::to_string(size()) + "), got " +
+                 std::to_string(request.task));
     }
     if (request.dispatched < 0 || request.dispatched > publishes_) {
       faults.add(name + ": expected dispatch in [0, " + std::to_string(publishes_) + "], got " +
@@ -93,7 +99,8 @@ void PromptTracker::register_tasks(std::span<const double> successes, std::span<
 std::vector<std::int64_t> PromptTracker::dispatch(std::span<const std::int64_t> tasks) {
   Faults faults("dispatch");
   check_tasks(tasks, tasks_.size(), faults);
-  if (tasks.size() > static_cast<std::uint64_t>(kMax - next_ticket_)) faults.add("no ticket numbers are left");
+  if (tasks.size() > static_cast<std::uint64_t>(kMax - next_ticket_))
+    faults.add("no ticket numbers are left");
   faults.raise();
 
   std::vector<std::int64_t> tickets;
@@ -126,7 +133,8 @@ void PromptTracker::check_tickets(std::span<const std::int64_t> tickets, Faults&
   }
 }
 
-std::vector<double> PromptTracker::complete(std::span<const std::int64_t> tickets, std::span<const double> outcomes) {
+std::vector<double> PromptTracker::complete(std::span<const std::int64_t> tickets,
+                                            std::span<const double> outcomes) {
   Faults faults("complete");
   if (outcomes.size() != tickets.size()) {
     faults.add("outcomes: expected one a ticket (" + std::to_string(tickets.size()) + "), got " +
@@ -171,7 +179,8 @@ void PromptTracker::publish(std::int64_t times) {
   if (times < 0) {
     faults.add("times: expected a whole number >= 0, got " + std::to_string(times));
   } else if (times > kMax - publishes_) {
-    faults.add("times: " + std::to_string(times) + " more would overflow the count of " + std::to_string(publishes_));
+    faults.add("times: " + std::to_string(times) + " more would overflow the count of " +
+               std::to_string(publishes_));
   }
   faults.raise();
   publishes_ += times;

@@ -12,18 +12,21 @@ namespace spo {
 ReceiptOrderTracker::ReceiptOrderTracker(double rho_min, double rho_max, double d_half)
     : ReceiptOrderTracker(rho_min, rho_max, d_half, {}) {}
 
-ReceiptOrderTracker::ReceiptOrderTracker(double rho_min, double rho_max, double d_half, std::vector<Prior> evidence)
+ReceiptOrderTracker::ReceiptOrderTracker(double rho_min, double rho_max, double d_half,
+                                         std::vector<Prior> evidence)
     : rho_min_(rho_min), rho_max_(rho_max), d_half_(d_half), tasks_(std::move(evidence)) {
   Faults faults("ReceiptOrderTracker");
   if (!(rho_min > 0.0 && rho_min <= rho_max && rho_max <= 1.0)) {
-    faults.add("rho_min, rho_max: expected 0 < rho_min <= rho_max <= 1, got " + text(rho_min) + " and " + text(rho_max));
+    faults.add("rho_min, rho_max: expected 0 < rho_min <= rho_max <= 1, got " + text(rho_min) + " and " +
+               text(rho_max));
   }
-  if (!(d_half > 0.0 && std::isfinite(d_half))) faults.add("d_half: expected a number > 0, got " + text(d_half));
+  if (!(d_half > 0.0 && std::isfinite(d_half)))
+    faults.add("d_half: expected a number > 0, got " + text(d_half));
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     const auto [alpha, beta] = tasks_[i];
     if (!(alpha >= 0.0 && beta >= 0.0 && alpha + beta > 0.0 && std::isfinite(alpha + beta))) {
-      faults.add("task " + std::to_string(i) + ": expected finite evidence >= 0 that is not all zero, got " + text(alpha) +
-                 " and " + text(beta));
+      faults.add("task " + std::to_string(i) + ": expected finite evidence >= 0 that is not all zero, got " +
+                 text(alpha) + " and " + text(beta));
     }
   }
   faults.raise();
@@ -35,12 +38,13 @@ void ReceiptOrderTracker::register_tasks(std::span<const double> successes, std:
   tasks_.insert(tasks_.end(), priors.begin(), priors.end());
 }
 
-std::vector<double> ReceiptOrderTracker::update(std::span<const std::int64_t> tasks, std::span<const double> outcomes,
+std::vector<double> ReceiptOrderTracker::update(std::span<const std::int64_t> tasks,
+                                                std::span<const double> outcomes,
                                                 std::span<const double> drift) {
   Faults faults("update");
   if (outcomes.size() != tasks.size() || drift.size() != tasks.size()) {
-    faults.add("outcomes and drift: expected one of each a task (" + std::to_string(tasks.size()) + "), got " +
-               std::to_string(outcomes.size()) + " and " + std::to_string(drift.size()));
+    faults.add("outcomes and drift: expected one of each a task (" + std::to_string(tasks.size()) +
+               "), got " + std::to_string(outcomes.size()) + " and " + std::to_string(drift.size()));
   }
   check_tasks(tasks, tasks_.size(), faults);
   check_outcomes(outcomes, faults);

@@ -6,9 +6,10 @@ namespace spo {
 
 /// An unevaluated sum hi + lo of two doubles: about 106 significant bits.
 ///
-/// Evidence is multiplied by powers of rho and added to in whatever order results arrive. In plain doubles each of those
-/// steps rounds, so a million of them in two orders would differ by more than the 1e-12 the tracker promises; here the
-/// difference stays near 1e-26. It also makes powers independent of the platform's libm.
+/// Evidence is multiplied by powers of rho and added to in whatever order results arrive. In plain doubles
+/// each of those steps rounds, so a million of them in two orders would differ by more than the 1e-12 the
+/// tracker promises; here the difference stays near 1e-26. It also makes powers independent of the platform's
+/// libm.
 struct DoubleDouble {
   double hi = 0.0;
   double lo = 0.0;

@@ -9,8 +9,8 @@
 
 namespace spo {
 
-/// One task's prior as (alpha, beta): mass (s + 1/2) / (n + 1) and the rest of the mass. Without trials the mass is 1,
-/// so the prior is Jeffreys' (1/2, 1/2).
+/// One task's prior as (alpha, beta): mass (s + 1/2) / (n + 1) and the rest of the mass. Without trials the
+/// mass is 1, so the prior is Jeffreys' (1/2, 1/2).
 struct Prior {
   double alpha;
   double beta;

@@ -6,7 +6,8 @@
 
 namespace spo {
 
-/// Collects everything that is wrong with a call, so that one exception tells all of it before anything has changed.
+/// Collects everything that is wrong with a call, so that one exception tells all of it before anything has
+/// changed.
 class Faults {
  public:
   explicit Faults(std::string where) : message_(std::move(where)) {}

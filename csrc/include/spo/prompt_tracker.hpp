@@ -9,20 +9,22 @@
 
 namespace spo {
 
-/// Event-time Beta evidence of SPO++: an outcome counts from the publish under which its request was dispatched,
-/// however late it arrives.
+/// Event-time Beta evidence of SPO++: an outcome counts from the publish under which its request was
+/// dispatched, however late it arrives.
 ///
 /// With k publishes so far, a task registered at k0 has
 ///
-///   alpha = rho^(k - k0) alpha0 + sum_i rho^(k - k_i) R_i,   beta the same with 1 - R_i,   v = alpha / (alpha + beta).
+///   alpha = rho^(k - k0) alpha0 + sum_i rho^(k - k_i) R_i,   beta the same with 1 - R_i,   v = alpha /
+///   (alpha + beta).
 ///
-/// The decay rho^(k - k_ref) common to all terms is never stored: a task keeps mantissas (a, b) that are exact at a
-/// publish k_ref of its own, the latest k_i it has heard of. An outcome of k_i <= k_ref joins with weight
-/// rho^(k_ref - k_i); one of k_i > k_ref first moves the mantissas there. Either is O(1), both orders end in the same
-/// sums, and v = a / (a + b) does not change, let alone underflow, while nothing arrives.
+/// The decay rho^(k - k_ref) common to all terms is never stored: a task keeps mantissas (a, b) that are
+/// exact at a publish k_ref of its own, the latest k_i it has heard of. An outcome of k_i <= k_ref joins with
+/// weight rho^(k_ref - k_i); one of k_i > k_ref first moves the mantissas there. Either is O(1), both orders
+/// end in the same sums, and v = a / (a + b) does not change, let alone underflow, while nothing arrives.
 ///
-/// Tasks are indices in order of registration. Each call checks its whole batch first and throws std::invalid_argument,
-/// with every fault named and nothing changed, if any part of it is wrong. Not synchronised.
+/// Tasks are indices in order of registration. Each call checks its whole batch first and throws
+/// std::invalid_argument, with every fault named and nothing changed, if any part of it is wrong. Not
+/// synchronised.
 class PromptTracker {
  public:
   struct Task {
@@ -56,7 +58,8 @@ class PromptTracker {
   std::int64_t in_flight() const { return static_cast<std::int64_t>(requests_.size()); }
 
   /// New tasks get the indices size(), size() + 1, ...
-  void register_tasks(std::span<const double> successes, std::span<const double> trials, std::span<const double> masses);
+  void register_tasks(std::span<const double> successes, std::span<const double> trials,
+                      std::span<const double> masses);
   /// One ticket a task; a task may be named any number of times.
   std::vector<std::int64_t> dispatch(std::span<const std::int64_t> tasks);
   /// Outcome minus the value frozen at dispatch, one a ticket.

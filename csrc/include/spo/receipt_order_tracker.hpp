@@ -24,7 +24,8 @@ class ReceiptOrderTracker {
   std::int64_t size() const { return static_cast<std::int64_t>(tasks_.size()); }
   const std::vector<Prior>& tasks() const { return tasks_; }
 
-  void register_tasks(std::span<const double> successes, std::span<const double> trials, std::span<const double> masses);
+  void register_tasks(std::span<const double> successes, std::span<const double> trials,
+                      std::span<const double> masses);
   /// Outcome minus the value just before it, in array order: a repeated task sees its earlier outcomes.
   std::vector<double> update(std::span<const std::int64_t> tasks, std::span<const double> outcomes,
                              std::span<const double> drift);
