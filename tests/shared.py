@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 from pathlib import Path
@@ -22,6 +23,21 @@ def vectors(name: str) -> list[Any]:
         return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="missing")]
     cases = json.loads(path.read_text(encoding="utf-8"))
     return [pytest.param(_numbers(case), id=str(i)) for i, case in enumerate(cases)]
+
+
+def real_games() -> list[dict[str, Any]]:
+    """The real ALFWorld games of ``alfworld/`` as mappings; skips the test, with the reason, without them."""
+    folder = SHARED / "alfworld"
+    if not folder.is_dir():
+        pytest.skip(f"no real games at {folder}; SPO_FAST_SHARED names the folder above")
+    common = json.loads((folder / "common.json").read_text(encoding="utf-8"))
+    games = []
+    with lzma.open(folder / "games.jsonl.xz", "rt", encoding="utf-8") as rows:
+        for row in map(json.loads, rows):
+            task = f"Your task is to: {row['task']}"
+            grammar = common["grammar"].replace("Your task is to: UNKNOWN GOAL.", task)
+            games.append({**row, "pddl_domain": common["pddl_domain"], "grammar": grammar})
+    return games
 
 
 def _numbers(value: Any) -> Any:

@@ -8,6 +8,12 @@ CHATML = (
     "{% for m in messages %}<|user|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
 )
+# a template that shows reasoning in the last message alone, as Qwen3's does
+REASONING = (
+    "{% for m in messages %}<|user|>{{ m['role'] }}\n"
+    "{% if m['role'] == 'assistant' and loop.last %}brief{% endif %}{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
+)
 WORDS = [
     "you",
     "see",
@@ -31,11 +37,10 @@ WORDS = [
 ]
 
 
-@pytest.fixture(params=["tiny", "chatml"])
+@pytest.fixture(params=["tiny", "chatml", "reasoning"])
 def tokenizer(request):
     tokenizer = make_tokenizer(WORDS)
-    if request.param == "chatml":
-        tokenizer.chat_template = CHATML
+    tokenizer.chat_template = {"chatml": CHATML, "reasoning": REASONING}.get(request.param, tokenizer.chat_template)
     return tokenizer
 
 
@@ -70,7 +75,7 @@ def test_a_turn_cut_by_the_limit_is_closed(tokenizer):
 def test_system_prompt_is_rendered_where_the_template_has_room(tokenizer):
     with_system = ChatFormat(tokenizer, "be brief").opening("you see")
     without = ChatFormat(tokenizer).opening("you see")
-    if tokenizer.chat_template == CHATML:
+    if tokenizer.chat_template in (CHATML, REASONING):
         assert len(with_system) > len(without)
         assert tokenizer.decode(with_system).count("be brief") == 1
     else:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-_PROBE = "spo"
+_PROBE = "spo"  # a placeholder that templates do not contain
 
 
 class ChatFormat:
     """Renders the turns of one conversation incrementally.
 
-    The template is rendered around short placeholder turns, and what it adds after them is what a new turn costs.
-    This holds for templates whose text for a turn does not depend on the contents of earlier turns; a template that
-    rewrites earlier turns (some drop old reasoning) is still fed consistently: the policy sees what it saw before,
-    and more.
+    The template is rendered once around placeholder turns; the text around a placeholder is what frames each turn.
+    A template that rewrites earlier turns by their contents (some drop old reasoning) is fed what it was fed
+    before, and more.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
@@ -32,23 +31,24 @@ class ChatFormat:
             )
         self._tokenizer = tokenizer
         self._system = system
-        before = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
-        self._before = before
-        self._rendered_before = self._render(before, generate=False)
-        _head, found, tail = self._rendered_before.rpartition(_PROBE)
-        if not found:
-            raise ValueError("tokenizer: its chat template does not show an assistant's message")
-        self._closing = tuple(self._encode(tail))
+        turns = [{"role": role, "content": _PROBE} for role in ("user", "assistant", "user")]
+        earlier, shown, self._after_observation = self._render(turns).rpartition(_PROBE)
+        _, said, self._before_observation = earlier.rpartition(_PROBE)
+        if not (shown and said):
+            raise ValueError(
+                "tokenizer: its chat template does not show the messages of users and assistants"
+            )
+        closing = self._encode(self._before_observation)
         eos = tokenizer.eos_token_id
-        stops = {self._closing[0]} if self._closing else set()
-        self.stop_ids = frozenset(stops | ({eos} if eos is not None else set()))
+        # what ends an assistant's turn in the template ends it in generation too
+        self.stop_ids = frozenset([*closing[:1], *([] if eos is None else [eos])])
         if not self.stop_ids:
             raise ValueError(
                 "tokenizer: neither an eos token nor a chat template that closes a turn; cannot stop"
             )
 
-    def _render(self, messages: list[dict[str, str]], *, generate: bool) -> str:
-        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
@@ -57,26 +57,19 @@ class ChatFormat:
         """Token ids of the whole prompt before the first action."""
         user = {"role": "user", "content": self._clean(observation)}
         if not self._system:
-            return self._encode(self._render([user], generate=True))
+            return self._encode(self._render([user]))
         try:
-            text = self._render([{"role": "system", "content": self._system}, user], generate=True)
+            text = self._render([{"role": "system", "content": self._system}, user])
         except Exception:  # jinja2's TemplateError: this template knows no system role
             user["content"] = f"{self._system}\n\n{user['content']}"
-            text = self._render([user], generate=True)
+            text = self._render([user])
         return self._encode(text)
 
     def turn(self, observation: str, generated: list[int]) -> list[int]:
         """Token ids that follow a generated action: the rest of its turn, the observation, the next turn's head."""
-        messages = [*self._before, {"role": "user", "content": self._clean(observation)}]
-        text = self._render(messages, generate=True)
-        if not text.startswith(self._rendered_before):
-            raise ValueError("tokenizer: its chat template rewrites earlier turns when one is added")
-        closing = list(self._closing)
-        if closing and generated and generated[-1] == closing[0]:
-            closing = closing[1:]
-        elif closing and generated and generated[-1] in self.stop_ids:
-            closing = []
-        return closing + self._encode(text[len(self._rendered_before) :])
+        text = self._before_observation + self._clean(observation).strip() + self._after_observation
+        tokens = self._encode(text)
+        return tokens[1:] if tokens[:1] == generated[-1:] else tokens
 
     def text(self, generated: list[int]) -> str:
         """The generated action as text, without the stop token."""

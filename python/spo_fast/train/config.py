@@ -38,6 +38,10 @@ class TaskConfig:
         eval_tasks: how many held-out tasks; 0 takes all that the folder has.
         eval_split: the split that is held out.
         max_steps: longest episode, in environment steps.
+        min_receptacles: fewest receptacles of a generated room, 5 to 15.
+        max_receptacles: most receptacles of a generated room.
+        min_objects: fewest objects of a generated room, 4 to 60.
+        max_objects: most objects of a generated room.
     """
 
     games: Path | None = None
@@ -46,6 +50,10 @@ class TaskConfig:
     eval_tasks: int = _bounded(256, 0)
     eval_split: Literal["valid_seen", "valid_unseen"] = "valid_unseen"
     max_steps: int = _bounded(30, 1)
+    min_receptacles: int = _bounded(8, 5, 15)
+    max_receptacles: int = _bounded(12, 5, 15)
+    min_objects: int = _bounded(6, 4, 60)
+    max_objects: int = _bounded(10, 4, 60)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class PolicyConfig:
         system_prompt: goes before the first observation where the chat template has room for it.
         demonstrations: how many of the expert's episodes the tiny model imitates; 0 leaves its weights random.
         demonstration_epochs: passes over them.
+        mistakes: how often the expert errs before it acts, so that going on after an error is learned too.
         imitation_learning_rate: peak learning rate of imitation.
         hidden_size: width of the tiny model, a multiple of 32.
         layers: layers of the tiny model.
@@ -71,6 +80,7 @@ class PolicyConfig:
     )
     demonstrations: int = _bounded(1200, 0)
     demonstration_epochs: int = _bounded(2, 1)
+    mistakes: float = _bounded(0.15, 0, 1)
     imitation_learning_rate: float = _bounded(3e-3, above=0)
     hidden_size: int = _bounded(128, 32)
     layers: int = _bounded(2, 1)
@@ -178,6 +188,9 @@ class TrainConfig:
                 f"optimizer_steps: expected at most prompts_per_step ({self.optimisation.prompts_per_step}), "
                 f"got {self.optimisation.optimizer_steps}"
             )
+        tasks = self.tasks
+        if tasks.min_receptacles > tasks.max_receptacles or tasks.min_objects > tasks.max_objects:
+            faults.append("min_receptacles, min_objects: expected at most max_receptacles, max_objects")
         if self.policy.hidden_size % 32:
             faults.append(f"hidden_size: expected a multiple of 32, got {self.policy.hidden_size}")
         if self.rollout.max_tokens <= self.rollout.max_action_tokens:

@@ -9,9 +9,8 @@ import numpy as np
 
 from spo_fast.envs.alfworld import demonstration, vocabulary
 from spo_fast.rollout.chat import ChatFormat
-from spo_fast.rollout.collector import Trajectory
 from spo_fast.train.config import TrainConfig
-from spo_fast.train.imitation import imitate, record
+from spo_fast.train.imitation import Demonstrated, imitate, record
 from spo_fast.train.progress import Progress
 from spo_fast.train.tasks import imitation_games
 from spo_fast.train.tiny_policy import make_model, make_tokenizer
@@ -55,16 +54,18 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> list[Trajectory]:
+def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> list[Demonstrated]:
     chat = ChatFormat(tokenizer, config.policy.system_prompt)
     rng = np.random.default_rng([config.seed, 77])
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)
+
     out = []
     with progress.phase("expert's episodes", config.policy.demonstrations, "game") as bar:
         for game in imitation_games(config.tasks, config.seed, config.policy.demonstrations):
-            commands = demonstration(game, rng)
-            if commands is not None:
-                out.append(
-                    record(game, commands, chat, lambda text: tokenizer.encode(text, add_special_tokens=False))
-                )
+            shown = demonstration(game, rng, mistakes=config.policy.mistakes)
+            if shown is not None:
+                out.append(record(game, shown.commands, shown.mistakes, chat, encode))
             bar.update()
     return out

@@ -29,8 +29,10 @@ def held_out_tasks(config: TaskConfig, seed: int) -> TaskSet:
 def imitation_games(config: TaskConfig, seed: int, count: int) -> list[AlfworldGame]:
     """Games for the expert to show: of the training split, or generated where there is no folder."""
     if config.games is None:
-        mappings = generate_games(count, _game_seed(seed, _IMITATION), split="train")
-        return [AlfworldGame(game, config.max_steps) for game in mappings]
+        return [
+            AlfworldGame(game, config.max_steps)
+            for game in _generated(config, seed, count, "train", _IMITATION)
+        ]
     games = [AlfworldGame(path, config.max_steps) for path in find_games(config.games, "train")]
     return [games[i % len(games)].copy() for i in range(count)]
 
@@ -39,18 +41,28 @@ def _games(
     config: TaskConfig, seed: int, count: int, split: str, purpose: int
 ) -> list[Mapping[str, Any]] | list[Path]:
     if config.games is None:
-        return generate_games(count, _game_seed(seed, purpose), split=split)
+        return _generated(config, seed, count, split, purpose)
     paths = find_games(config.games, split)
     if count == 0 or count == len(paths):
         return paths
     if count > len(paths):
-        raise ValueError(f"{config.games}: has {len(paths)} games of the split {split!r}, {count} were asked for")
+        raise ValueError(
+            f"{config.games}: has {len(paths)} games of the split {split!r}, {count} were asked for"
+        )
     picks = np.random.default_rng([seed, purpose]).choice(len(paths), size=count, replace=False)
     return [paths[i] for i in sorted(picks)]
 
 
-def _game_seed(seed: int, purpose: int) -> int:
-    return 3 * seed + purpose
+def _generated(
+    config: TaskConfig, seed: int, count: int, split: str, purpose: int
+) -> list[Mapping[str, Any]]:
+    return generate_games(
+        count,
+        3 * seed + purpose,
+        split=split,
+        receptacles=(config.min_receptacles, config.max_receptacles),
+        objects=(config.min_objects, config.max_objects),
+    )
 
 
 def _task_set(config: TaskConfig, games: Any) -> TaskSet:

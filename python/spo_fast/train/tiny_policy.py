@@ -72,6 +72,8 @@ def make_model(tokenizer: Any, config: PolicyConfig, seed: int, max_length: int 
                 head_dim=_HEAD_DIM,
                 max_position_embeddings=max_length,
                 tie_word_embeddings=True,
+                # the usual 0.02 suits wide models; at this width it would cost hundreds of steps
+                initializer_range=config.hidden_size**-0.5,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
                 bos_token_id=None,

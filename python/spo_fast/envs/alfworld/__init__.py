@@ -1,6 +1,6 @@
 """ALFWorld's text games: a native engine, files, and task sets for the trainer."""
 
-from spo_fast.envs.alfworld.expert import demonstration, expert_plan
+from spo_fast.envs.alfworld.expert import Demonstration, demonstration, expert_plan
 from spo_fast.envs.alfworld.files import find_games, load_games, save_games
 from spo_fast.envs.alfworld.game import (
     SPLITS,
@@ -21,6 +21,7 @@ __all__ = [
     "AlfworldBatch",
     "AlfworldGame",
     "AlfworldTasks",
+    "Demonstration",
     "GameState",
     "Goal",
     "demonstration",

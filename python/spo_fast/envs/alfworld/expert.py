@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from spo_fast.envs.alfworld.game import AlfworldGame
-from spo_fast.envs.alfworld.rooms import HOMES
+from spo_fast.envs.alfworld.rooms import HOMES, ROOMS
 
-__all__ = ["demonstration", "expert_plan"]
+__all__ = ["Demonstration", "demonstration", "expert_plan"]
 
 # condition of the goal -> (verb, type of the receptacle that does it)
 _TREATMENTS = {
@@ -21,6 +21,7 @@ _TREATMENTS = {
     "ishot": ("heat", "microwavetype"),
     "iscool": ("cool", "fridgetype"),
 }
+_PLACES = sorted({r.lower() for room in ROOMS.values() for r in (*room.always, *room.sometimes)})
 _PRIOR = {
     f"{thing.lower()}type": {f"{place.lower()}type": weight for place, weight in homes.items()}
     for thing, homes in HOMES.items()
@@ -80,10 +81,10 @@ class _Hand:
         self.commands: list[str] = []
         self.won = False
 
-    def say(self, command: str) -> None:
-        _, _, terminated, _, _ = self.game.step(command)
+    def say(self, command: str) -> str:
+        observation, _, self.won, _, _ = self.game.step(command)
         self.commands.append(command)
-        self.won = terminated
+        return observation
 
     def go(self, receptacle: str) -> None:
         room = self.room
@@ -214,18 +215,83 @@ def _plans_for_two(things: list[tuple[str, str]], targets: list[str]) -> Iterato
                 yield steps
 
 
+class _ClumsyHand(_Hand):
+    """Now and then says something wrong first, and makes good what that changed."""
+
+    def __init__(self, game: AlfworldGame, room: _Room, rng: np.random.Generator, rate: float):
+        super().__init__(game, room)
+        self._rng, self._rate = rng, rate
+        self._wanted = game.goal.object_type
+        self._full = False
+        self.mistakes: list[bool] = []
+
+    def say(self, command: str) -> str:
+        if self._rng.random() < self._rate:
+            self._blunder()
+        return self._say(command)
+
+    def _say(self, command: str, mistake: bool = False) -> str:
+        observation = super().say(command)
+        self.mistakes.append(mistake)
+        if observation.startswith(("You pick up", "You move")):
+            self._full = observation.startswith("You pick up")
+        return observation
+
+    def _pick(self, items: list[Any]) -> Any:
+        return items[int(self._rng.integers(len(items)))]
+
+    def _blunder(self) -> None:
+        """Takes the wrong thing and puts it back, or names something that is not there."""
+        room, chance = self.room, self._rng.random()
+        wrong = [] if self._full or chance > 0.5 else self._wrong_things()
+        here = [r for r in room.receptacles if room.location[r] == room.agent]
+        if wrong:
+            thing, place = (room.names[i] for i in self._pick(wrong))
+            self._say(f"take {thing} from {place}", mistake=True)
+            self._say(f"move {thing} to {place}")
+        elif here and chance < 0.75:
+            things = sorted(t for t in room.kind if t not in room.location)
+            thing, place = self._pick(things), self._pick(here)
+            if thing not in room.contents[place] or self._full:
+                self._say(f"take {room.names[thing]} from {room.names[place]}", mistake=True)
+        else:
+            name = f"{self._pick(_PLACES)} {1 + int(self._rng.integers(3))}"
+            if name not in room.names.values():
+                self._say(f"go to {name}", mistake=True)
+
+    def _wrong_things(self) -> list[tuple[str, str]]:
+        """(thing, receptacle) within reach that the task does not ask for and that can be put back."""
+        room = self.room
+        return [
+            (thing, r)
+            for r in room.receptacles
+            if room.location[r] == room.agent and (r not in room.openable or r in room.opened)
+            for thing in sorted(room.contents[r])
+            if ("pickupable", thing) in room.marks
+            and room.kind.get(thing) != self._wanted
+            and (room.kind.get(r, ""), room.kind.get(thing, "")) in room.holds
+        ]
+
+
 class _Searcher:
     """Acts on what it has seen: where things lie is known of a receptacle only once it has been looked into."""
 
     def __init__(self, hand: _Hand, rng: np.random.Generator, detours: float):
         self.hand, self.room, self.rng, self.detours = hand, hand.room, rng, detours
         self.seen: set[str] = set()
+        self.last = ""
         self.done: set[str] = set()
 
     def look_into(self, receptacle: str) -> None:
+        said = len(self.hand.commands)
         self.hand.go(receptacle)
         self.hand.open(receptacle)
+        if (
+            len(self.hand.commands) == said
+        ):  # it stands where the agent is: nothing has shown its contents yet
+            self.hand.say(f"examine {self.room.names[receptacle]}")
         self.seen.add(receptacle)
+        self.last = receptacle
 
     def find(self, kind: str, mark: str) -> tuple[str, str]:
         """(thing, receptacle) of a thing of that kind, searching as long as none has been seen."""
@@ -246,13 +312,14 @@ class _Searcher:
             self.look_into(self._next(kind))
 
     def _next(self, kind: str) -> str:
+        """The next receptacle in the order of the room's description; at first and on a detour, a likely one."""
         unseen = [r for r in self.room.receptacles if r not in self.seen]
         if not unseen:
             raise _Lost
+        if self.last and self.rng.random() >= self.detours:
+            return next((r for r in unseen if r > self.last), unseen[0])
         prior = _PRIOR.get(kind, {})
         weights = np.array([prior.get(self.room.kind.get(r, ""), 0.0) + 0.02 for r in unseen], dtype=float)
-        if self.rng.random() < self.detours:
-            weights[:] = 1.0
         return unseen[int(self.rng.choice(len(unseen), p=weights / weights.sum()))]
 
 
@@ -260,30 +327,46 @@ class _Lost(Exception):
     """Everything has been looked into, and the thing is not there."""
 
 
-def demonstration(
-    game: AlfworldGame, rng: np.random.Generator, *, detours: float = 0.1, max_steps: int | None = None
-) -> list[str] | None:
-    """Commands of an expert that must search: every choice follows from the task and what it has been shown.
+@dataclass(frozen=True)
+class Demonstration:
+    """Commands of which the last one wins; ``mistakes`` says which of them are not to be imitated."""
 
-    It looks into receptacles it has not seen, likely ones first, and opens closed ones, until it has seen what the
-    task asks for; what it saw on the way it remembers.
+    commands: list[str]
+    mistakes: list[bool]
+
+
+def demonstration(
+    game: AlfworldGame,
+    rng: np.random.Generator,
+    *,
+    detours: float = 0.15,
+    mistakes: float = 0.0,
+    max_steps: int = 50,
+) -> Demonstration | None:
+    """An expert that must search: every choice follows from the task and what it has been shown.
+
+    It looks into receptacles it has not seen, in the order of the room's description, and opens closed ones, until
+    it has seen what the task asks for; what it saw on the way it remembers.
 
     Args:
         rng: breaks ties and draws the order of the search, so that demonstrations of one game differ.
-        detours: probability that a step of the search goes anywhere instead of where the thing is likely.
-        max_steps: give up after so many commands; None takes 50.
+        detours: probability that the search leaves that order for a place where the thing is likely.
+        mistakes: probability that a command is preceded by a wrong one: an impossible one, or a wrong thing taken,
+            which is then put back. Who imitates the rest learns to go on after mistakes of its own.
+        max_steps: longest demonstration, in commands.
 
     Returns:
-        the commands, of which the last one wins; None where the search found nothing or took too long.
+        the demonstration; None where the search found nothing or took too long.
     """
-    limit = 50 if max_steps is None else max_steps
-    hand = _Hand(_fresh(game), _Room.of(_fresh(game)))
+    hand = _ClumsyHand(_fresh(game), _Room.of(_fresh(game)), rng, mistakes)
     searcher = _Searcher(hand, rng, detours)
     try:
         _demonstrate(searcher, game)
     except _Lost:
         return None
-    return hand.commands if hand.won and len(hand.commands) <= limit else None
+    if not hand.won or len(hand.commands) > max_steps:
+        return None
+    return Demonstration(hand.commands, hand.mistakes)
 
 
 def _demonstrate(searcher: _Searcher, game: AlfworldGame) -> None:
