@@ -1,4 +1,4 @@
-"""ALFWorld's text games: a native engine, files, and task sets for the trainer."""
+"""ALFWorld's text games: a native engine, the public one behind the same calls, games on disk and made here, an expert."""
 
 from spo_fast.envs.alfworld.expert import Demonstration, demonstration, expert_plan
 from spo_fast.envs.alfworld.files import find_games, load_games, save_games
@@ -13,6 +13,7 @@ from spo_fast.envs.alfworld.game import (
 )
 from spo_fast.envs.alfworld.generator import generate_games
 from spo_fast.envs.alfworld.tasks import AlfworldTasks
+from spo_fast.envs.alfworld.textworld import TextworldError, TextworldGame, TextworldTasks
 from spo_fast.envs.alfworld.vocabulary import vocabulary
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
     "Demonstration",
     "GameState",
     "Goal",
+    "TextworldError",
+    "TextworldGame",
+    "TextworldTasks",
     "demonstration",
     "expert_plan",
     "find_games",

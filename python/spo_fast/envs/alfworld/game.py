@@ -80,7 +80,7 @@ class AlfworldGame(_core.AlfworldGame):
             path = os.fspath(path_or_mapping)
             with open(path, "rb") as file:
                 world = _core.AlfworldWorld.from_file(file.read(), path, path)
-            self.id = _id_of(path)
+            self.id = id_of_path(path)
         super().__init__(world, max_steps)
 
     @property
@@ -164,7 +164,7 @@ def _load_mapping(game: Mapping[str, Any]) -> tuple[_core.AlfworldWorld, str]:
     return world, str(game.get("id") or gamefile or world.identity.hex())
 
 
-def _id_of(path: str) -> str:
+def id_of_path(path: str) -> str:
     parts = Path(path).parts
     if len(parts) >= 4 and parts[-4] in SPLITS:
         return "/".join(parts[-4:-1])
