@@ -311,10 +311,10 @@ def _problem(layout: _Layout, task: _Task, dice: _Dice, trial: str, shared_locat
         facts.append(f"(receptacleAtLocation {place} {spot})")
         if kind in OPENABLE:
             facts.append(f"(openable {place})")
-    for thing, (kind, place) in zip(things, layout.objects, strict=True):
+    for thing, (kind, at) in zip(things, layout.objects, strict=True):
         facts.append(f"(objectType {thing} {kind}Type)")
-        facts.append(f"(inReceptacle {thing} {places[place]})")
-        facts.append(f"(objectAtLocation {thing} {spots[place]})")
+        facts.append(f"(inReceptacle {thing} {places[at]})")
+        facts.append(f"(objectAtLocation {thing} {spots[at]})")
         facts += [f"({mark} {thing})" for mark, kinds in _MARKS.items() if kind in kinds]
         if kind not in LAMPS:
             facts.append(f"(pickupable {thing})")
