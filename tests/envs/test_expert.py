@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from spo_fast.envs.alfworld import AlfworldGame, demonstration, expert_plan, generate_games
+from tests.envs.small_games import kitchen
 from tests.shared import real_games
 
 
@@ -41,12 +42,28 @@ def test_plans_win_real_games_and_are_short():
         assert len(plan) <= len(mapping["walkthrough"])
 
 
+def wins_with_the_last(game, commands):
+    played = game.copy()
+    played.reset()
+    return [played.step(command)[2] for command in commands] == [False] * (len(commands) - 1) + [True]
+
+
 def test_demonstrations_win_real_games():
     rng = np.random.default_rng(0)
     games = [AlfworldGame(mapping) for mapping in real_games()]
     shown = [demonstration(game, rng) for game in games]
     assert sum(d is not None for d in shown) >= 95
-    assert all(wins(game, d.commands) for game, d in zip(games, shown, strict=True) if d)
+    for game, d in zip(games, shown, strict=True):
+        assert d is None or (wins(game, d.commands) and wins_with_the_last(game, d.commands))
+
+
+def test_a_demonstration_ends_with_the_win_even_an_early_one():
+    """The kitchen's first apple lies on the countertop and in a cabinet: cleaned, it is clean in both."""
+    game = AlfworldGame(kitchen("pick_clean_then_place_in_recep", "AppleType", "CabinetType"))
+    rng = np.random.default_rng(0)
+    shown = [demonstration(game, rng).commands for _ in range(30)]
+    assert all(wins_with_the_last(game, commands) for commands in shown)
+    assert {commands[-1].split()[0] for commands in shown} == {"clean", "move"}
 
 
 def test_plan_starts_from_the_games_start(generated):

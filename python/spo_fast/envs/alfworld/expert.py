@@ -98,6 +98,13 @@ class _Hand:
             self.say(f"open {room.names[receptacle]}")
             room.opened.add(receptacle)
 
+    def reach(self, receptacle: str) -> bool:
+        """Goes there and opens it; whether that took a command, whose answer then showed what is in it."""
+        said = len(self.commands)
+        self.go(receptacle)
+        self.open(receptacle)
+        return len(self.commands) > said
+
     def take(self, thing: str, receptacle: str) -> None:
         names = self.room.names
         self.say(f"take {names[thing]} from {names[receptacle]}")
@@ -235,6 +242,8 @@ class _ClumsyHand(_Hand):
         self.mistakes.append(mistake)
         if observation.startswith(("You pick up", "You move")):
             self._full = observation.startswith("You pick up")
+        if self.won:
+            raise _Won
         return observation
 
     def _pick(self, items: list[Any]) -> Any:
@@ -283,12 +292,7 @@ class _Searcher:
         self.done: set[str] = set()
 
     def look_into(self, receptacle: str) -> None:
-        said = len(self.hand.commands)
-        self.hand.go(receptacle)
-        self.hand.open(receptacle)
-        if (
-            len(self.hand.commands) == said
-        ):  # it stands where the agent is: nothing has shown its contents yet
+        if not self.hand.reach(receptacle):  # it is here and open, but nothing has shown what is in it
             self.hand.say(f"examine {self.room.names[receptacle]}")
         self.seen.add(receptacle)
         self.last = receptacle
@@ -321,6 +325,10 @@ class _Searcher:
         prior = _PRIOR.get(kind, {})
         weights = np.array([prior.get(self.room.kind.get(r, ""), 0.0) + 0.02 for r in unseen], dtype=float)
         return unseen[int(self.rng.choice(len(unseen), p=weights / weights.sum()))]
+
+
+class _Won(Exception):
+    """The goal holds, perhaps before the last step: a cleaned pan that lies on two burners is still on the other."""
 
 
 class _Lost(Exception):
@@ -364,9 +372,10 @@ def demonstration(
         _demonstrate(searcher, game)
     except _Lost:
         return None
-    if not hand.won or len(hand.commands) > max_steps:
-        return None
-    return Demonstration(hand.commands, hand.mistakes)
+    except _Won:
+        if len(hand.commands) <= max_steps:
+            return Demonstration(hand.commands, hand.mistakes)
+    return None
 
 
 def _demonstrate(searcher: _Searcher, game: AlfworldGame) -> None:
@@ -397,7 +406,6 @@ def _demonstrate(searcher: _Searcher, game: AlfworldGame) -> None:
             hand.go(stand)
             hand.toggle(lamp)
         else:
-            hand.go(target)
-            hand.open(target)
-            searcher.seen.add(target)
+            if hand.reach(target):
+                searcher.seen.add(target)
             hand.move(thing, target)
