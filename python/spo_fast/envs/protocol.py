@@ -1,6 +1,6 @@
 """What the trainer asks of an environment: text in, text out, and tasks that can be named again.
 
-An environment of your own needs two small classes; ``docs`` and the README show one in 30 lines.
+An environment of your own needs two small classes; ``docs/environments.md`` shows one in 30 lines.
 """
 
 from __future__ import annotations

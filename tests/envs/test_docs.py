@@ -1,0 +1,40 @@
+"""The documentation's examples run."""
+
+import re
+from pathlib import Path
+
+from spo_fast.envs.alfworld import AlfworldGame
+from spo_fast.envs.protocol import Environment, TaskSet
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def run(page):
+    """The names that the page's first Python block defines, and its length in lines of code."""
+    code = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S).group(1)
+    names = {}
+    exec(compile(code, page, "exec"), names)
+    return names, sum(bool(line.strip()) for line in code.splitlines())
+
+
+def test_an_environment_of_ones_own():
+    names, lines = run("environments.md")
+    assert lines <= 32, "30 lines, the page says"
+    tasks = names["GuessTasks"]()
+    assert isinstance(tasks, TaskSet)
+    games = [tasks.make(task_id) for task_id in ("7", "12")]
+    assert all(isinstance(game, Environment) for game in games)
+    for game in games:
+        game.reset()
+    steps = tasks.step(games, ["10", "10"])
+    assert [step[0] for step in steps] == ["Lower.", "Higher."]
+    assert games[0].step("7") == ("Yes!", 1.0, True, False, {"won": True})
+    for _ in range(3):
+        assert games[1].step("a dozen")[3] is False
+    assert games[1].step("11") == ("Higher.", 0.0, False, True, {"won": False})
+    assert {tasks.task_type(i) for i in tasks.task_ids} == {"one digit", "two digits"}
+
+
+def test_alfworld():
+    names, _ = run("alfworld.md")
+    assert isinstance(names["game"], AlfworldGame) and names["game"].steps == 1
