@@ -210,6 +210,21 @@ def test_saved_games_load_and_play_alike(tmp_path: Path) -> None:
     ) == [paths[0]]
 
 
+def test_games_that_alfworld_does_not_offer_are_left_out(tmp_path: Path) -> None:
+    names = (
+        "train/pick-Mug/t0",
+        "train/pick-Mug/t1",
+        "train/pick_movable-Mug/t2",
+        "train/pick-AppleSliced/t3",
+    )
+    kept, unsolvable, *_ = save_games([{**kitchen(), "id": name} for name in names], tmp_path)
+    unsolvable.write_text(json.dumps({**json.loads(unsolvable.read_text()), "solvable": False}))
+    assert find_games(tmp_path) == [kept]
+    unmarked = {"pddl_problem": 'not "solvable": false in itself'}
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), **unmarked}))
+    assert find_games(tmp_path) == [kept]
+
+
 def test_folders_without_games_say_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         load_games(tmp_path / "nowhere")

@@ -127,6 +127,9 @@ def test_a_forgotten_worker_ends():
     assert gone(pid)
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning"
+)  # of a process with threads, as pytest's may be
 def test_a_worker_survives_a_fork_of_its_owner(worker):
     pid = worker.call("pid", timeout=30)
     child = os.fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,10 +16,14 @@ __all__ = ["find_games", "load_games", "save_games"]
 
 GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
+_UNSOLVABLE = re.compile(rb'"solvable"\s*:\s*false')
 
 
 def find_games(folder: str | os.PathLike[str], split: str | None = None) -> list[Path]:
     """The game files under a folder, sorted by path.
+
+    Left out, as the public engine leaves them out, are games marked unsolvable, and tasks with sliced objects or movable
+    receptacles, which ALFRED has and ALFWorld has not.
 
     Args:
         folder: ``$ALFWORLD_DATA``, its ``json_2.1.1``, or any folder that holds games at any depth.
@@ -35,10 +40,16 @@ def find_games(folder: str | os.PathLike[str], split: str | None = None) -> list
     found = sorted(root.rglob(GAME_FILE))
     if split is not None and root.name != split:
         found = [path for path in found if split in path.relative_to(root).parts]
+    found = [path for path in found if _is_offered(path, str(path.relative_to(root)))]
     if not found:
         what = f"no {GAME_FILE}" + (f" of the split {split!r}" if split else "")
         raise FileNotFoundError(f"{what} under {root}; alfworld-download fetches the real games")
     return found
+
+
+def _is_offered(path: Path, name: str) -> bool:
+    # Sought in the text, since parsing thousands of files takes long; in a JSON string the quotes would be escaped.
+    return "movable" not in name and "Sliced" not in name and not _UNSOLVABLE.search(path.read_bytes())
 
 
 def load_games(
