@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spo_fast.kernels.common.autograd import first_order_only
 from spo_fast.kernels.common.rows import Rows, rows_per_block, select_rows
+from spo_fast.kernels.token_logprob import cpu
 from spo_fast.kernels.token_logprob.checks import LOGIT_DTYPES, check_row_values, shape_faults, softcap_faults
 from spo_fast.kernels.token_logprob.reference import RowStats, backward_rows, compute_dtype, forward_rows
 
@@ -24,8 +25,9 @@ def token_logprobs(
     logit_softcap: float | None = None,
     return_entropy: bool = False,
     inplace_backward: bool = False,
+    backend: Literal["cpu", "reference"] = "reference",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """See :func:`spo_fast.token_logprobs`; this is its reference backend."""
+    """See :func:`spo_fast.token_logprobs`; ``backend`` is one that can compute it."""
     lead = logits.shape[:-1]
     faults = (
         [] if logits.dtype in LOGIT_DTYPES else [f"logits: expected a floating tensor, got {logits.dtype}"]
@@ -43,7 +45,8 @@ def token_logprobs(
     if isinstance(temperature, Tensor):
         temperature = temperature.detach().expand(token_ids.shape)
 
-    logprobs, entropy = _TokenLogprob.apply(
+    function = cpu.TokenLogprob if backend == "cpu" else _TokenLogprob
+    logprobs, entropy = function.apply(
         logits, token_ids, action_mask, temperature, logit_softcap, return_entropy, inplace_backward
     )
     if return_entropy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from spo_fast.kernels import linear_token_logprob, token_logprob
@@ -26,20 +27,31 @@ __all__ = [
 
 Backend = Literal["auto", "triton", "cpu", "reference"]
 _BACKENDS: tuple[Backend, ...] = get_args(Backend)
-_BUILT = ("reference",)
 
 
-def _pick(backend: Backend) -> str:
-    """The backend that ``backend`` means; only "auto" chooses for itself."""
+def _check_backend(backend: Backend) -> None:
     if backend not in _BACKENDS:
         raise ValueError(f"backend: expected one of {_BACKENDS}, got {backend!r}")
-    if backend == "auto":
-        return "reference"
-    if backend not in _BUILT:
+    if backend == "triton":
         raise NotImplementedError(
-            f"backend={backend!r}: these kernels are not built yet; use backend='auto' or 'reference'"
+            "backend='triton': these kernels are not built yet; use backend='auto', 'cpu' or 'reference'"
         )
-    return backend
+
+
+def _pick(
+    backend: Backend, name: str, x: Tensor, cpu_dtypes: tuple[torch.dtype, ...]
+) -> Literal["cpu", "reference"]:
+    """The backend that ``backend`` means for ``x``; only "auto" chooses for itself."""
+    _check_backend(backend)
+    if backend == "reference":
+        return "reference"
+    if x.device.type == "cpu" and x.dtype in cpu_dtypes:
+        return "cpu"
+    if backend == "cpu":
+        raise ValueError(
+            f"{name}: expected one of {cpu_dtypes} on a CPU with backend='cpu', got {x.dtype} on {x.device}"
+        )
+    return "reference"
 
 
 def token_logprobs(
@@ -84,7 +96,6 @@ def token_logprobs(
             sync.
         NotImplementedError: when second derivatives are asked for.
     """
-    _pick(backend)
     return token_logprob.token_logprobs(
         logits,
         token_ids,
@@ -93,6 +104,7 @@ def token_logprobs(
         logit_softcap=logit_softcap,
         return_entropy=return_entropy,
         inplace_backward=inplace_backward,
+        backend=_pick(backend, "logits", logits, token_logprob.cpu.DTYPES),
     )
 
 
@@ -141,7 +153,7 @@ def linear_token_logprobs(
         ValueError: as :func:`token_logprobs` does.
         NotImplementedError: when second derivatives are asked for.
     """
-    _pick(backend)
+    _check_backend(backend)
     return linear_token_logprob.linear_token_logprobs(
         hidden,
         lm_head_weight,
@@ -231,7 +243,7 @@ def policy_loss(
         defaults from SPO++.
     Differs: sequence and segment ratios use the mean of unclamped log-ratios, and clipping stays per token.
     """
-    _pick(backend)
+    _check_backend(backend)
     options = PolicyLossOptions(
         clip_low=clip_low,
         clip_high=clip_high,
@@ -277,7 +289,7 @@ class SPOLoss(nn.Module):
 
     def __init__(self, *, inplace_backward: bool = False, backend: Backend = "auto", **options: Any) -> None:
         super().__init__()
-        _pick(backend)
+        _check_backend(backend)
         self.options = PolicyLossOptions(**options)
         self.inplace_backward = inplace_backward
         self.backend: Backend = backend
