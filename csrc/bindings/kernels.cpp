@@ -94,34 +94,35 @@ spo::PolicyLossTokens tokens_from(const py::tuple& t) {
           array_from(t[5]), array_from(t[6]), array_from(t[7]), array_from(t[8]), t[9].cast<bool>()};
 }
 
-// Loss and metrics into `out`, ten numbers.
-void write_result(const spo::PolicyLossResult& result, const spo::Array& out) {
-  const spo::Column column(out);
-  column.store(0, result.loss);
-  for (std::size_t i = 0; i < result.metrics.size(); ++i) {
-    column.store(static_cast<std::int64_t>(i) + 1, result.metrics[i]);
-  }
+void write_result(const spo::PolicyLossResult& result, const spo::Array& loss, const spo::Array& metrics) {
+  spo::Column(loss).store(0, result.loss);
+  const spo::Column column(metrics);
+  for (std::size_t i = 0; i < result.metrics.size(); ++i)
+    column.store(static_cast<std::int64_t>(i), result.metrics[i]);
 }
 
 void policy_loss(const py::object& logprobs, const py::tuple& tokens, const py::dict& options,
-                 const py::object& grad_logprobs, const py::object& grad_entropy, const py::object& out,
-                 std::size_t threads) {
+                 const py::object& grad_logprobs, const py::object& grad_entropy, const py::object& loss,
+                 const py::object& metrics, std::size_t threads) {
   const spo::Array values = array_from(logprobs), g = array_from(grad_logprobs), h = array_from(grad_entropy),
-                   to = array_from(out);
+                   to_loss = array_from(loss), to_metrics = array_from(metrics);
   const spo::PolicyLossTokens given = tokens_from(tokens);
   const spo::PolicyLossOptions chosen_options = options_from(options);
   const py::gil_scoped_release unlocked;
-  write_result(spo::policy_loss(values, given, chosen_options, g, h, threads), to);
+  write_result(spo::policy_loss(values, given, chosen_options, g, h, threads), to_loss, to_metrics);
 }
 
 void fused_policy_loss(const py::tuple& rows, const py::tuple& tokens, const py::dict& options,
-                       const py::object& gradient, bool clean, const py::object& out, std::size_t threads) {
+                       const py::object& gradient, bool clean, const py::object& loss,
+                       const py::object& metrics, std::size_t threads) {
   const spo::TokenRows logits = rows_from(rows);
   const spo::PolicyLossTokens given = tokens_from(tokens);
   const spo::PolicyLossOptions chosen_options = options_from(options);
-  const spo::Array to_gradient = array_from(gradient), to = array_from(out);
+  const spo::Array to_gradient = array_from(gradient), to_loss = array_from(loss),
+                   to_metrics = array_from(metrics);
   const py::gil_scoped_release unlocked;
-  write_result(spo::fused_policy_loss(logits, given, chosen_options, to_gradient, clean, threads), to);
+  write_result(spo::fused_policy_loss(logits, given, chosen_options, to_gradient, clean, threads), to_loss,
+               to_metrics);
 }
 
 }  // namespace
@@ -135,7 +136,8 @@ void bind_kernels(py::module_& m) {
         py::arg("grad_logprobs"), py::arg("grad_entropy"), py::arg("out"), py::arg("clean"),
         py::arg("threads"));
   m.def("policy_loss", &policy_loss, py::arg("logprobs"), py::arg("tokens"), py::arg("options"),
-        py::arg("grad_logprobs"), py::arg("grad_entropy"), py::arg("out"), py::arg("threads"));
+        py::arg("grad_logprobs"), py::arg("grad_entropy"), py::arg("loss"), py::arg("metrics"),
+        py::arg("threads"));
   m.def("fused_policy_loss", &fused_policy_loss, py::arg("rows"), py::arg("tokens"), py::arg("options"),
-        py::arg("gradient"), py::arg("clean"), py::arg("out"), py::arg("threads"));
+        py::arg("gradient"), py::arg("clean"), py::arg("loss"), py::arg("metrics"), py::arg("threads"));
 }

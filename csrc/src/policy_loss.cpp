@@ -11,7 +11,7 @@ namespace spo {
 namespace {
 
 // Below this many tokens waking a thread costs more than it saves.
-constexpr std::int64_t kWorthAThread = 1 << 14;
+constexpr std::int64_t kWorthAThread = 1 << 11;
 
 struct Columns {
   explicit Columns(const PolicyLossTokens& tokens)

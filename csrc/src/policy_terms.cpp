@@ -71,9 +71,8 @@ TokenTerms token_terms(const TokenNumbers& x, double d, TokenInputs given, const
   add_surrogate(x.advantage, options, terms);
   if (beyond(d, options.log_ratio_clamp)) terms.log_ratio_slope = 0;
   if (given.rollout && options.rollout_is_cap) {
-    const double difference = log_difference(x.old_logprob, x.rollout_logprob),
-                 cap = std::log(*options.rollout_is_cap);
-    terms.weight = std::exp(difference > cap ? cap : difference);
+    const double weight = std::exp(log_difference(x.old_logprob, x.rollout_logprob));
+    terms.weight = weight > *options.rollout_is_cap ? *options.rollout_is_cap : weight;
     if (x.advantage != 0) {
       terms.loss *= terms.weight;
       if (terms.log_ratio_slope != 0) terms.log_ratio_slope *= terms.weight;

@@ -13,7 +13,28 @@ from spo_fast.kernels.common.cpu import described, readable, threads, untouched_
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-_ROWS = "Tensor token_ids, Tensor? mask, Tensor? temperatures, float temperature, float softcap"
+ROWS_SCHEMA = "Tensor token_ids, Tensor? mask, Tensor? temperatures, float temperature, float softcap"
+
+
+def row_arguments(
+    token_ids: Tensor, mask: Tensor | None, temperature: Tensor | float, softcap: float | None
+) -> tuple[Any, ...]:
+    """The arguments of ``ROWS_SCHEMA``."""
+    single = not isinstance(temperature, Tensor)
+    return (
+        readable(token_ids),
+        readable(mask),
+        None if single else temperature,
+        float(temperature) if single else 1.0,
+        softcap or 0.0,
+    )
+
+
+def gradient_memory(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, bool]:
+    """Memory for a gradient shaped like ``logits``, and whether it is 0 already."""
+    if mask is None:
+        return torch.empty(logits.shape, dtype=logits.dtype), False
+    return untouched_zeros(logits.shape, logits.dtype), True
 
 
 def described_rows(
@@ -33,7 +54,7 @@ def described_rows(
     "spo_fast::token_logprob",
     mutates_args=(),
     device_types="cpu",
-    schema=f"(Tensor logits, {_ROWS}, bool with_entropy) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor logits, {ROWS_SCHEMA}, bool with_entropy) -> (Tensor, Tensor, Tensor)",
 )
 def forward(
     logits: Tensor,
@@ -108,7 +129,7 @@ def write_gradient(
     "spo_fast::token_logprob_backward",
     mutates_args=(),
     device_types="cpu",
-    schema=f"(Tensor logits, {_ROWS}, Tensor stats, Tensor? grad_logprobs, Tensor? grad_entropy) -> Tensor",
+    schema=f"(Tensor logits, {ROWS_SCHEMA}, Tensor stats, Tensor? grad_logprobs, Tensor? grad_entropy) -> Tensor",
 )
 def backward(
     logits: Tensor,
@@ -123,12 +144,7 @@ def backward(
 ) -> Tensor:
     """The gradient in memory of its own."""
     rows = (logits, token_ids, mask, temperatures, temperature, softcap)
-    clean = mask is not None
-    out = (
-        untouched_zeros(logits.shape, logits.dtype)
-        if clean
-        else torch.empty(logits.shape, dtype=logits.dtype)
-    )
+    out, clean = gradient_memory(logits, mask)
     return write_gradient(out, rows, stats, grad_logprobs, grad_entropy, clean=clean)
 
 
@@ -141,7 +157,7 @@ def _(logits: Tensor, *_others: Any) -> Tensor:
     "spo_fast::token_logprob_backward_",
     mutates_args={"logits"},
     device_types="cpu",
-    schema=f"(Tensor(a!) logits, {_ROWS}, Tensor stats, Tensor? grad_logprobs, Tensor? grad_entropy) -> ()",
+    schema=f"(Tensor(a!) logits, {ROWS_SCHEMA}, Tensor stats, Tensor? grad_logprobs, Tensor? grad_entropy) -> ()",
 )
 def backward_inplace(
     logits: Tensor,
@@ -173,13 +189,11 @@ class TokenLogprob(torch.autograd.Function):
         with_entropy: bool,
         inplace: bool,
     ) -> tuple[Tensor, Tensor]:
-        single = not isinstance(temperature, Tensor)
-        rows = (readable(token_ids), readable(mask), None if single else temperature)
-        numbers = (float(temperature) if single else 1.0, softcap or 0.0)
-        logprobs, entropy, stats = forward(logits, *rows, *numbers, with_entropy)
+        rows = row_arguments(token_ids, mask, temperature, softcap)
+        logprobs, entropy, stats = forward(logits, *rows, with_entropy)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, *rows, stats)
-        ctx.numbers, ctx.inplace = numbers, inplace
+        ctx.save_for_backward(logits, *rows[:3], stats)
+        ctx.numbers, ctx.inplace = rows[3:], inplace
         if not with_entropy:
             ctx.mark_non_differentiable(entropy)
         return logprobs, entropy

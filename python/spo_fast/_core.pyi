@@ -123,3 +123,28 @@ def token_logprob_backward(
     clean: bool,
     threads: int,
 ) -> None: ...
+
+# old log-probs, advantages, mask, rollout and reference log-probs, entropy, segment ids, cu_seqlens, normalizer,
+# whether advantages are one a sequence
+_Tokens = tuple[_Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, bool]
+
+def policy_loss(
+    logprobs: _Array,
+    tokens: _Tokens,
+    options: dict[str, Any],
+    grad_logprobs: _Array,
+    grad_entropy: _Array,
+    loss: _Array,
+    metrics: _Array,
+    threads: int,
+) -> None: ...
+def fused_policy_loss(
+    rows: _Rows,
+    tokens: _Tokens,
+    options: dict[str, Any],
+    gradient: _Array,
+    clean: bool,
+    loss: _Array,
+    metrics: _Array,
+    threads: int,
+) -> None: ...

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from spo_fast.kernels import linear_token_logprob, token_logprob
+from spo_fast.kernels import fused_policy_loss, linear_token_logprob, token_logprob
 from spo_fast.kernels import normalize_advantages as _normalize
 from spo_fast.kernels import policy_loss as _policy
 from spo_fast.kernels.normalize_advantages.reference import Measure
@@ -243,7 +243,6 @@ def policy_loss(
         defaults from SPO++.
     Differs: sequence and segment ratios use the mean of unclamped log-ratios, and clipping stays per token.
     """
-    _check_backend(backend)
     options = PolicyLossOptions(
         clip_low=clip_low,
         clip_high=clip_high,
@@ -270,6 +269,7 @@ def policy_loss(
         normalizer=normalizer,
         segment_ids=segment_ids,
         cu_seqlens=cu_seqlens,
+        backend=_pick(backend, "logprobs", logprobs, _policy.cpu.DTYPES),
     )
 
 
@@ -277,7 +277,8 @@ class SPOLoss(nn.Module):
     """:func:`policy_loss` with its options held, on log-probs, logits or hidden states.
 
     Args:
-        inplace_backward: with logits, write their gradient over them; see :func:`token_logprobs`.
+        inplace_backward: with logits, write their gradient over them; see :func:`token_logprobs`. In the single pass that
+            happens with the loss already.
         backend: ``"auto"`` or one by name.
         options: every option of :func:`policy_loss` that is not data: clip_low, clip_high, dual_clip, rollout_is_cap,
             kl_coef, kl_estimator, kl_log_ratio_clamp, entropy_coef, aggregation, max_length, log_ratio_clamp, ratio_level.
@@ -318,10 +319,33 @@ class SPOLoss(nn.Module):
     ) -> PolicyLossOutput:
         """The loss of exactly one of ``logprobs``, ``logits`` (with ``token_ids``) and ``hidden`` (also ``lm_head_weight``).
 
-        Entropy is computed from logits or hidden states when ``entropy_coef`` is not 0 and none is given. The other
+        Entropy is computed from logits or hidden states when ``entropy_coef`` is not 0 and none is given. Float32 and
+        bfloat16 logits on a CPU, with ratios of tokens, take a single pass that computes their gradient with the loss
+        (with ``inplace_backward`` over the logits, at once); it can be propagated once. The other
         arguments are those of :func:`policy_loss`, :func:`token_logprobs` and :func:`linear_token_logprobs`.
         """
         self._check_source(logprobs, logits, hidden, token_ids, lm_head_weight)
+        if (
+            logits is not None
+            and self.backend in ("auto", "cpu")
+            and fused_policy_loss.fits(logits, self.options, entropy)
+        ):
+            return fused_policy_loss.fused_policy_loss(
+                logits,
+                token_ids,  # type: ignore[arg-type]
+                advantages,
+                action_mask,
+                self.options,
+                temperature=temperature,
+                logit_softcap=logit_softcap,
+                inplace=self.inplace_backward,
+                old_logprobs=old_logprobs,
+                rollout_logprobs=rollout_logprobs,
+                ref_logprobs=ref_logprobs,
+                segment_ids=segment_ids,
+                cu_seqlens=cu_seqlens,
+                normalizer=normalizer,
+            )
         if logprobs is None:
             assert token_ids is not None
             with_entropy = self.options.entropy_coef != 0 and entropy is None
