@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "spo/cpu_path.hpp"
+#include "spo/normalize_advantages.hpp"
 #include "spo/policy_loss.hpp"
 #include "spo/token_logprob.hpp"
 
@@ -54,6 +55,30 @@ void token_logprob_backward(const py::tuple& rows, const py::object& stats, cons
                    to = array_from(out);
   const py::gil_scoped_release unlocked;
   spo::token_logprob_backward(given, kept, g, h, to, clean, threads);
+}
+
+void add_tile(const py::tuple& tile, std::int64_t first, bool with_entropy, const py::object& sums,
+              const py::object& chosen, std::size_t threads) {
+  const spo::TokenRows given = rows_from(tile);
+  const spo::Array running = array_from(sums), logits = array_from(chosen);
+  const py::gil_scoped_release unlocked;
+  spo::add_tile(given, first, with_entropy, running, logits, threads);
+}
+
+void score_tiles(const py::tuple& tile, const py::object& sums, const py::object& chosen,
+                 const py::object& logprobs, const py::object& entropy) {
+  spo::score_tiles(rows_from(tile), array_from(sums), array_from(chosen), array_from(logprobs),
+                   array_from(entropy));
+}
+
+void write_tile_gradient(const py::tuple& tile, std::int64_t first, const py::object& stats,
+                         const py::object& chosen, const py::object& grad_logprobs,
+                         const py::object& grad_entropy, std::size_t threads) {
+  const spo::TokenRows given = rows_from(tile);
+  const spo::Array kept = array_from(stats), logits = array_from(chosen), g = array_from(grad_logprobs),
+                   h = array_from(grad_entropy);
+  const py::gil_scoped_release unlocked;
+  spo::write_tile_gradient(given, first, kept, logits, g, h, threads);
 }
 
 template <class Choice, std::size_t n>
@@ -125,6 +150,16 @@ void fused_policy_loss(const py::tuple& rows, const py::tuple& tokens, const py:
                to_metrics);
 }
 
+void normalize_advantages(const py::object& advantages, const py::object& lengths, const py::object& mask,
+                          const py::object& cu_seqlens, const py::object& groups, bool by_token, bool center,
+                          bool scale, double eps, const py::object& out, std::size_t threads) {
+  const spo::AdvantageArrays arrays{array_from(advantages), array_from(lengths), array_from(mask),
+                                    array_from(cu_seqlens), array_from(groups)};
+  const spo::Array to = array_from(out);
+  const py::gil_scoped_release unlocked;
+  spo::normalize_advantages(arrays, {by_token, center, scale, eps}, to, threads);
+}
+
 }  // namespace
 
 void bind_kernels(py::module_& m) {
@@ -140,4 +175,13 @@ void bind_kernels(py::module_& m) {
         py::arg("threads"));
   m.def("fused_policy_loss", &fused_policy_loss, py::arg("rows"), py::arg("tokens"), py::arg("options"),
         py::arg("gradient"), py::arg("clean"), py::arg("loss"), py::arg("metrics"), py::arg("threads"));
+  m.def("add_tile", &add_tile, py::arg("tile"), py::arg("first"), py::arg("with_entropy"), py::arg("sums"),
+        py::arg("chosen"), py::arg("threads"));
+  m.def("score_tiles", &score_tiles, py::arg("tile"), py::arg("sums"), py::arg("chosen"), py::arg("logprobs"),
+        py::arg("entropy"));
+  m.def("write_tile_gradient", &write_tile_gradient, py::arg("tile"), py::arg("first"), py::arg("stats"),
+        py::arg("chosen"), py::arg("grad_logprobs"), py::arg("grad_entropy"), py::arg("threads"));
+  m.def("normalize_advantages", &normalize_advantages, py::arg("advantages"), py::arg("lengths"),
+        py::arg("mask"), py::arg("cu_seqlens"), py::arg("groups"), py::arg("by_token"), py::arg("center"),
+        py::arg("scale"), py::arg("eps"), py::arg("out"), py::arg("threads"));
 }

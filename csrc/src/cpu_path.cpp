@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "row_kernel.hpp"
+#include "cpu_kernels.hpp"
 
 namespace spo {
 namespace {
@@ -17,39 +17,56 @@ bool runs_avx2() {
 #endif
 }
 
-const RowKernel* fastest() {
-  const RowKernel* avx2 = runs_avx2() ? avx2_row_kernel() : nullptr;
-  return avx2 ? avx2 : &portable_row_kernel;
+struct Path {
+  const char* name;
+  const RowKernel& rows;
+  const SegmentKernel& segments;
+};
+
+const Path portable{"portable", portable_row_kernel, portable_segment_kernel};
+
+const Path* fastest() {
+  static const Path* const found = [] {
+    const RowKernel* rows = avx2_row_kernel();
+    const SegmentKernel* segments = avx2_segment_kernel();
+    if (!rows || !segments || !runs_avx2()) return &portable;
+    static const Path avx2{"avx2", *rows, *segments};
+    return &avx2;
+  }();
+  return found;
 }
 
-const RowKernel* machines_own() {
+const Path* machines_own() {
   const char* wish = std::getenv("SPO_FAST_CPU");
-  return wish && std::string(wish) == "portable" ? &portable_row_kernel : fastest();
+  return wish && std::string(wish) == portable.name ? &portable : fastest();
 }
 
-std::atomic<const RowKernel*>& chosen() {
-  static std::atomic<const RowKernel*> kernel{machines_own()};
-  return kernel;
+std::atomic<const Path*>& chosen() {
+  static std::atomic<const Path*> path{machines_own()};
+  return path;
 }
+
+const Path& current() { return *chosen().load(std::memory_order_relaxed); }
 
 }  // namespace
 
-const RowKernel& row_kernel() { return *chosen().load(std::memory_order_relaxed); }
+const RowKernel& row_kernel() { return current().rows; }
 
-std::string cpu_path() { return row_kernel().name; }
+const SegmentKernel& segment_kernel() { return current().segments; }
+
+std::string cpu_path() { return current().name; }
 
 void choose_cpu_path(const std::string& name) {
-  for (const RowKernel* kernel : {fastest(), &portable_row_kernel}) {
-    if (kernel->name == name) {
-      chosen() = kernel;
-      return;
-    }
-  }
-  if (!name.empty()) {
+  if (name.empty()) {
+    chosen() = machines_own();
+  } else if (name == portable.name) {
+    chosen() = &portable;
+  } else if (name == fastest()->name) {
+    chosen() = fastest();
+  } else {
     throw std::invalid_argument("name: expected '" + std::string(fastest()->name) +
                                 "', 'portable' or '', got '" + name + "'");
   }
-  chosen() = machines_own();
 }
 
 }  // namespace spo

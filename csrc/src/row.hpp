@@ -1,6 +1,6 @@
 // One row of logits, one chosen token: value, entropy and gradient.
 #pragma once
-#include "row_kernel.hpp"
+#include "cpu_kernels.hpp"
 
 namespace spo {
 

@@ -27,7 +27,6 @@ struct RowSums {
 };
 
 struct RowKernel {
-  const char* name;
   // Adds a row's entries to `sums`; a row may come in pieces. NaN or +inf anywhere makes the sum NaN.
   void (*add)(const Row& row, bool weighted, RowSums& sums);
   // Writes 2^t (constant + slope t) softcap'(x), exactly 0 where x is -inf, in the dtype of the row; `out`
@@ -37,9 +36,6 @@ struct RowKernel {
   // z of one entry, with the very rounding that `add` used.
   float (*capped)(float x, float softcap);
 };
-
-// The fastest this machine runs, unless choose_row_kernel said otherwise.
-const RowKernel& row_kernel();
 
 extern const RowKernel portable_row_kernel;
 const RowKernel* avx2_row_kernel();  // null if it was not compiled in

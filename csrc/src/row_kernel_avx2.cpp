@@ -89,7 +89,7 @@ Lanes fms(Lanes a, Lanes b, Lanes c) { return {_mm256_fmsub_ps(a.v, b.v, c.v)}; 
 Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.v, b.v)}; }
 Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.v, b.v)}; }
 
-const RowKernel kernel{"avx2", add_any<Lanes>, gradient_any<Lanes>, capped<Lanes>};
+const RowKernel kernel{add_any<Lanes>, gradient_any<Lanes>, capped<Lanes>};
 
 }  // namespace
 

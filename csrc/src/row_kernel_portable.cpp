@@ -78,6 +78,6 @@ Lanes min(Lanes a, Lanes b) {
 
 }  // namespace
 
-const RowKernel portable_row_kernel{"portable", add_any<Lanes>, gradient_any<Lanes>, capped<Lanes>};
+const RowKernel portable_row_kernel{add_any<Lanes>, gradient_any<Lanes>, capped<Lanes>};
 
 }  // namespace spo

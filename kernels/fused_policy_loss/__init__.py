@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from spo_fast.kernels.fused_policy_loss import cpu
-from spo_fast.kernels.token_logprob.checks import check_arguments
-from spo_fast.losses.policy_gradient import PolicyLossOptions, PolicyLossOutput, checked_layout
+from spo_fast.kernels.token_logprob import checks
+from spo_fast.losses import policy_gradient
+from spo_fast.losses.policy_gradient import PolicyLossOptions, PolicyLossOutput
 
 __all__ = ["fits", "fused_policy_loss"]
 
@@ -53,9 +54,9 @@ def fused_policy_loss(
     Raises:
         ValueError: as those functions do.
     """
-    check_arguments(logits, token_ids, action_mask, temperature, logit_softcap, inplace)
+    checks.check_arguments(logits, token_ids, action_mask, temperature, logit_softcap, inplace)
     lead = logits[..., 0]
-    checked_layout(
+    policy_gradient.check_arguments(
         lead,
         advantages,
         options,

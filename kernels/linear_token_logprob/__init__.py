@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spo_fast.kernels.common.autograd import first_order_only
-from spo_fast.kernels.common.rows import Rows, may_sync, rows_per_block, select_rows
+from spo_fast.kernels.common.rows import Rows, rows_per_block
+from spo_fast.kernels.linear_token_logprob import cpu
+from spo_fast.kernels.linear_token_logprob.checks import check_arguments, selected_rows
 from spo_fast.kernels.linear_token_logprob.reference import add_head_gradients, head_logits
-from spo_fast.kernels.token_logprob.checks import LOGIT_DTYPES, check_row_values, shape_faults, softcap_faults
+from spo_fast.kernels.token_logprob.checks import check_row_values, shape_faults, softcap_faults
 from spo_fast.kernels.token_logprob.reference import RowStats, backward_rows, compute_dtype, forward_rows
 
 __all__ = ["linear_token_logprobs"]
@@ -31,9 +32,10 @@ def linear_token_logprobs(
     return_entropy: bool = False,
     chunk_tokens: int | None = None,
     chunk_vocab: int | None = None,
+    backend: Literal["cpu", "reference"] = "reference",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """See :func:`spo_fast.linear_token_logprobs`; this is its reference backend."""
-    _check(hidden, lm_head_weight, bias, row_index, logit_scale, chunk_tokens, chunk_vocab)
+    """See :func:`spo_fast.linear_token_logprobs`; ``backend`` is one that can compute it."""
+    check_arguments(hidden, lm_head_weight, bias, row_index, logit_scale, chunk_tokens, chunk_vocab)
     lead = hidden.shape[:-1]
     faults = shape_faults(lead, token_ids, action_mask, temperature) + softcap_faults(logit_softcap)
     if faults:
@@ -46,6 +48,23 @@ def linear_token_logprobs(
         # What autocast would do to the product, done here so that the recomputation in backward sees the same numbers.
         dtype = torch.get_autocast_dtype(device)
         hidden, lm_head_weight = hidden.to(dtype), lm_head_weight.to(dtype)
+    if backend == "cpu":
+        with torch.autocast(device, enabled=False):
+            logprobs, entropy = cpu.LinearTokenLogprob.apply(
+                hidden,
+                lm_head_weight,
+                bias,
+                token_ids,
+                action_mask,
+                row_index,
+                temperature,
+                logit_softcap,
+                float(logit_scale),
+                return_entropy,
+                chunk_tokens or cpu.CHUNK_TOKENS,
+                chunk_vocab or cpu.CHUNK_VOCAB,
+            )
+        return (logprobs, entropy) if return_entropy else logprobs
     if not lead:
         lead, hidden, token_ids = torch.Size([1]), hidden.unsqueeze(0), token_ids.unsqueeze(0)
         action_mask = None if action_mask is None else action_mask.unsqueeze(0)
@@ -53,7 +72,7 @@ def linear_token_logprobs(
         shape = torch.Size([])
     else:
         shape = lead
-    rows = _selected(row_index, action_mask, lead, hidden.device)
+    rows = selected_rows(row_index, action_mask, lead, hidden.device)
     with torch.autocast(device, enabled=False):
         logprobs, entropy = _LinearTokenLogprob.apply(
             hidden,
@@ -68,54 +87,6 @@ def linear_token_logprobs(
             chunk_tokens or rows_per_block(lm_head_weight.shape[0]),
         )
     return (logprobs.view(shape), entropy.view(shape)) if return_entropy else logprobs.view(shape)
-
-
-def _check(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    row_index: Tensor | None,
-    logit_scale: float,
-    chunk_tokens: int | None,
-    chunk_vocab: int | None,
-) -> None:
-    faults = []
-    if hidden.dtype not in LOGIT_DTYPES:
-        faults.append(f"hidden: expected a floating tensor, got {hidden.dtype}")
-    if weight.dim() != 2 or weight.shape[0] == 0 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[-1]:
-        faults.append(
-            f"hidden, lm_head_weight: expected [..., H] and [V, H], got {list(hidden.shape)} and {list(weight.shape)}"
-        )
-    elif bias is not None and bias.shape != weight.shape[:1]:
-        faults.append(f"bias: expected shape {list(weight.shape[:1])}, got {list(bias.shape)}")
-    if weight.dtype != hidden.dtype and not torch.is_autocast_enabled(hidden.device.type):
-        faults.append(f"lm_head_weight: expected the dtype of hidden, {hidden.dtype}, got {weight.dtype}")
-    if row_index is not None and (row_index.dtype != torch.int64 or row_index.dim() != 1):
-        faults.append(f"row_index: expected int64 [n], got {row_index.dtype} {list(row_index.shape)}")
-    if not math.isfinite(logit_scale):
-        faults.append(f"logit_scale: expected a finite number, got {logit_scale}")
-    for name, chunk in (("chunk_tokens", chunk_tokens), ("chunk_vocab", chunk_vocab)):
-        if chunk is not None and chunk < 1:
-            faults.append(f"{name}: expected an int >= 1 or None, got {chunk}")
-    if faults:
-        raise ValueError("; ".join(faults))
-
-
-def _selected(row_index: Tensor | None, mask: Tensor | None, lead: torch.Size, device: torch.device) -> Rows:
-    if row_index is None:
-        return select_rows(mask, lead, device, compact=True)
-    if may_sync(row_index.device):
-        n = math.prod(lead)
-        if (
-            bool(((row_index < 0) | (row_index >= n)).any())
-            or row_index.unique().numel() != row_index.numel()
-        ):
-            raise ValueError(f"row_index: expected different indices in [0, {n}), got {row_index}")
-        if mask is not None and not torch.equal(
-            row_index.sort().values, torch.nonzero(mask.reshape(-1)).squeeze(-1)
-        ):
-            raise ValueError("row_index: expected the indices at which action_mask is non-zero, got others")
-    return Rows(row_index, None)
 
 
 class _LinearTokenLogprob(torch.autograd.Function):

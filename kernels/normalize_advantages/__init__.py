@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spo_fast.kernels.common.rows import may_sync
+from spo_fast.kernels.normalize_advantages import cpu
 from spo_fast.kernels.normalize_advantages.reference import (
     MEASURES,
     Measure,
@@ -17,7 +18,7 @@ from spo_fast.kernels.normalize_advantages.reference import (
     group_statistics,
     normalize,
 )
-from spo_fast.losses.reduction import Layout, layout_of
+from spo_fast.losses.reduction import Layout, count_sequences, layout_of
 
 __all__ = ["normalize_advantages"]
 
@@ -35,7 +36,7 @@ def normalize_advantages(
     eps: float = 1e-8,
     process_group: Any | None = None,
 ) -> Any:
-    """See :func:`spo_fast.normalize_advantages`; this is its reference backend."""
+    """See :func:`spo_fast.normalize_advantages`."""
     faults = [] if measure in MEASURES else [f"measure: expected one of {MEASURES}, got {measure!r}"]
     if not eps >= 0:
         faults.append(f"eps: expected a number >= 0, got {eps}")
@@ -87,28 +88,47 @@ def _normalize(
     process_group: Any | None,
 ) -> Tensor:
     read = may_sync(advantages.device)
-    values = advantages.to(torch.float64)
     if action_mask is None:
         if advantages.dim() != 1:
             raise ValueError(
                 f"advantages: expected [S], or tokens with action_mask, got {list(advantages.shape)}"
             )
-        weights = torch.ones_like(values) if lengths is None else _lengths(lengths, advantages, read)
-        counted = weights > 0
-        number, n_groups = _groups(groups, advantages.shape[0], advantages.device, read, process_group)
-        if measure == "trajectory":
-            weights = counted.to(torch.float64)
-        stats = group_statistics(Units(values, weights, number), n_groups, process_group)
-        result = normalize(values, counted, number, stats, center, scale, eps)
+        segments = advantages.shape[0]
+        lengths = None if lengths is None else _lengths(lengths, advantages, read)
     else:
         if action_mask.shape != advantages.shape:
             raise ValueError(
                 f"action_mask: expected the shape of advantages, {list(advantages.shape)}, got {list(action_mask.shape)}"
             )
-        layout = layout_of("advantages", advantages, cu_seqlens, read=read)
+        segments = count_sequences("advantages", advantages, cu_seqlens, read=read)
+    number, n_groups = _groups(groups, segments, advantages.device, read, process_group)
+    if cpu.fits(advantages, process_group):
+        by_group = None if groups is None else number
+        return cpu.normalize_advantages(
+            advantages,
+            lengths,
+            action_mask,
+            cu_seqlens,
+            by_group,
+            by_token=measure == "action_token",
+            center=center,
+            scale=scale,
+            eps=eps,
+            dtype=_result_dtype(advantages),
+        )
+
+    values = advantages.to(torch.float64)
+    if action_mask is None:
+        weights = torch.ones_like(values) if lengths is None else lengths
+        counted = weights > 0
+        if measure == "trajectory":
+            weights = counted.to(torch.float64)
+        stats = group_statistics(Units(values, weights, number), n_groups, process_group)
+        result = normalize(values, counted, number, stats, center, scale, eps)
+    else:
+        layout = layout_of("advantages", advantages, cu_seqlens, read=False)
         mask = action_mask != 0
         values = torch.where(mask, values, 0.0)
-        number, n_groups = _groups(groups, layout.sequences, advantages.device, read, process_group)
         token_number = layout.spread(number)
         if measure == "action_token":
             units = Units(values.reshape(-1), mask.reshape(-1).to(torch.float64), token_number.reshape(-1))
@@ -116,11 +136,13 @@ def _normalize(
             units = _segment_means(values, mask, layout, number)
         stats = group_statistics(units, n_groups, process_group)
         result = normalize(values, mask, token_number, stats, center, scale, eps)
+    return result.to(_result_dtype(advantages))
+
+
+def _result_dtype(advantages: Tensor) -> torch.dtype:
     if not advantages.is_floating_point():
-        return result.to(torch.get_default_dtype())
-    return result.to(
-        torch.float32 if advantages.dtype in (torch.float16, torch.bfloat16) else advantages.dtype
-    )
+        return torch.get_default_dtype()
+    return torch.float32 if advantages.dtype in (torch.float16, torch.bfloat16) else advantages.dtype
 
 
 def _segment_means(values: Tensor, mask: Tensor, layout: Layout, groups: Tensor) -> Units:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spo_fast.kernels.common.rows import may_sync
 from spo_fast.kernels.policy_loss import cpu, reference
-from spo_fast.losses.policy_gradient import PolicyLossOptions, PolicyLossOutput, checked_layout
+from spo_fast.losses.policy_gradient import PolicyLossOptions, PolicyLossOutput, check_arguments
 
 __all__ = ["PolicyLossOptions", "PolicyLossOutput", "policy_loss"]
 
@@ -29,7 +29,7 @@ def policy_loss(
         return reference.policy_loss(
             logprobs, old_logprobs, advantages, action_mask, options, **tensors, read=read
         )
-    checked_layout(
+    check_arguments(
         logprobs,
         advantages,
         options,

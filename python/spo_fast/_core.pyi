@@ -148,3 +148,31 @@ def fused_policy_loss(
     metrics: _Array,
     threads: int,
 ) -> None: ...
+def add_tile(
+    tile: _Rows, first: int, with_entropy: bool, sums: _Array, chosen: _Array, threads: int
+) -> None: ...
+def score_tiles(
+    tile: _Rows, sums: _Array, chosen: _Array, logprobs: _Array, entropy: _Array
+) -> None: ...
+def write_tile_gradient(
+    tile: _Rows,
+    first: int,
+    stats: _Array,
+    chosen: _Array,
+    grad_logprobs: _Array,
+    grad_entropy: _Array,
+    threads: int,
+) -> None: ...
+def normalize_advantages(
+    advantages: _Array,
+    lengths: _Array,
+    mask: _Array,
+    cu_seqlens: _Array,
+    groups: _Array,
+    by_token: bool,
+    center: bool,
+    scale: bool,
+    eps: float,
+    out: _Array,
+    threads: int,
+) -> None: ...

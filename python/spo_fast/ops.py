@@ -141,9 +141,9 @@ def linear_token_logprobs(
         logit_softcap: > 0, or ``None``.
         logit_scale: a number.
         return_entropy: return entropies too.
-        chunk_tokens: tokens a block; ``None``: 64 MiB of float32 logits.
-        chunk_vocab: how much of the vocabulary a block may hold in backends that tile it; the reference keeps whole rows.
-            Values do not depend on it.
+        chunk_tokens: tokens a tile; ``None``: the backend's choice.
+        chunk_vocab: how much of the vocabulary a tile holds; ``None``: the backend's choice. The reference keeps whole rows.
+            Neither changes values by more than rounding.
         backend: ``"auto"`` or one by name.
 
     Returns:
@@ -153,7 +153,6 @@ def linear_token_logprobs(
         ValueError: as :func:`token_logprobs` does.
         NotImplementedError: when second derivatives are asked for.
     """
-    _check_backend(backend)
     return linear_token_logprob.linear_token_logprobs(
         hidden,
         lm_head_weight,
@@ -167,6 +166,7 @@ def linear_token_logprobs(
         return_entropy=return_entropy,
         chunk_tokens=chunk_tokens,
         chunk_vocab=chunk_vocab,
+        backend=_pick(backend, "hidden", hidden, linear_token_logprob.cpu.DTYPES),
     )
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from spo_fast import _core
-from spo_fast.kernels import token_logprob
+from spo_fast.kernels import (
+    fused_policy_loss,
+    linear_token_logprob,
+    normalize_advantages,
+    policy_loss,
+    token_logprob,
+)
 
 MACHINES_OWN = _core.cpu_path()
 CPU_PATHS = sorted({MACHINES_OWN, "portable"})
@@ -25,7 +31,9 @@ def cpu_path(request: pytest.FixtureRequest) -> Iterator[str]:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """What backend="auto" computes with: the core on each of its code paths, and plain torch."""
     if request.param == "reference":
-        monkeypatch.setattr(token_logprob.cpu, "DTYPES", ())
+        for operator in (token_logprob, linear_token_logprob, policy_loss, fused_policy_loss):
+            monkeypatch.setattr(operator.cpu, "DTYPES", ())
+        monkeypatch.setattr(normalize_advantages.cpu, "fits", lambda *_: False)
     else:
         _core.choose_cpu_path(request.param)
     yield request.param

@@ -19,6 +19,8 @@ from tests.tolerances import FLOAT64, NORMALIZE_ORDER
 
 NAN = math.nan
 
+pytestmark = pytest.mark.usefixtures("path")
+
 
 @pytest.mark.parametrize("case", vectors("normalize_advantages"))
 @pytest.mark.parametrize("kind", ["numpy", "torch"])

@@ -27,4 +27,19 @@ void token_logprob_forward(const TokenRows& rows, const Array& logprobs, const A
 void token_logprob_backward(const TokenRows& rows, const Array& stats, const Array& grad_logprobs,
                             const Array& grad_entropy, const Array& out, bool clean, std::size_t threads);
 
+// Logits that exist a tile at a time: columns `first`... of `tile.logits` [n, width], whose ids are those of
+// the whole vocabulary and whose mask is not read. For each row, `sums` [n, 3] float64 (-inf, 0, 0 at the
+// start) and the chosen token's logit in `chosen` [n] float64 grow until every tile was added.
+void add_tile(const TokenRows& tile, std::int64_t first, bool with_entropy, const Array& sums,
+              const Array& chosen, std::size_t threads);
+
+// Log-probabilities and, if given, entropies of rows whose tiles were all added; `sums` become the stats that
+// write_tile_gradient reads. Of `tile` only the ids, temperatures and softcap count.
+void score_tiles(const TokenRows& tile, const Array& sums, const Array& chosen, const Array& logprobs,
+                 const Array& entropy);
+
+// Replaces a tile by the gradient with respect to it.
+void write_tile_gradient(const TokenRows& tile, std::int64_t first, const Array& stats, const Array& chosen,
+                         const Array& grad_logprobs, const Array& grad_entropy, std::size_t threads);
+
 }  // namespace spo

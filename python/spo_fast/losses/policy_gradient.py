@@ -16,6 +16,7 @@ from spo_fast.losses.reduction import (
     Layout,
     aggregate,
     check_normalizer,
+    count_sequences,
     layout_of,
     masked_mean,
     segment_units,
@@ -147,7 +148,7 @@ def rollout_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float) 
         return torch.exp(torch.clamp(log_difference(old_logprobs, rollout_logprobs), max=math.log(cap)))
 
 
-def checked_layout(
+def check_arguments(
     logprobs: Tensor,
     advantages: Tensor,
     options: PolicyLossOptions,
@@ -156,13 +157,13 @@ def checked_layout(
     cu_seqlens: Tensor | None,
     read: bool,
     **tokens: Tensor | None,
-) -> Layout:
-    """The layout of the arguments of :func:`policy_loss`; ``tokens``: those shaped like ``logprobs``, by name.
+) -> None:
+    """Check the arguments of :func:`policy_loss`; ``tokens``: those shaped like ``logprobs``, by name.
 
     Raises:
         ValueError: naming everything that is wrong with them.
     """
-    layout = layout_of("logprobs", logprobs, cu_seqlens, read=read)
+    sequences = count_sequences("logprobs", logprobs, cu_seqlens, read=read)
     faults = [
         f"{name}: expected the shape of logprobs, {list(logprobs.shape)}, got {list(x.shape)}"
         for name, x in tokens.items()
@@ -179,15 +180,14 @@ def checked_layout(
         got = None if segment_ids is None else segment_ids.dtype
         faults.append(f"segment_ids: expected ints with ratio_level='segment', got {got}")
     faults += check_normalizer(normalizer)
-    per_sequence = advantages.shape in ((layout.sequences,), (layout.sequences, 1))
+    per_sequence = advantages.shape in ((sequences,), (sequences, 1))
     if advantages.shape != logprobs.shape and not per_sequence:
         faults.append(
-            f"advantages: expected {list(logprobs.shape)}, one a token, or [{layout.sequences}] or "
-            f"[{layout.sequences}, 1], one a sequence, got {list(advantages.shape)}"
+            f"advantages: expected {list(logprobs.shape)}, one a token, or [{sequences}] or "
+            f"[{sequences}, 1], one a sequence, got {list(advantages.shape)}"
         )
     if faults:
         raise ValueError("; ".join(faults))
-    return layout
 
 
 def policy_loss(
@@ -206,7 +206,7 @@ def policy_loss(
     read: bool = False,
 ) -> PolicyLossOutput:
     """The definition of :func:`spo_fast.policy_loss`; ``read``: whether checks may look at the values of ``cu_seqlens``."""
-    layout = checked_layout(
+    check_arguments(
         logprobs,
         advantages,
         options,
@@ -220,6 +220,7 @@ def policy_loss(
         entropy=entropy,
         segment_ids=segment_ids,
     )
+    layout = layout_of("logprobs", logprobs, cu_seqlens, read=False)
     dtype = torch.float64 if logprobs.dtype == torch.float64 else torch.float32
     mask = action_mask != 0
 

@@ -34,8 +34,8 @@ class Layout:
         return x[self.span]
 
 
-def layout_of(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: bool) -> Layout:
-    """The layout of ``tokens``: ``[B, T]``, or ``[N]`` with ``cu_seqlens [B + 1]``.
+def count_sequences(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: bool) -> int:
+    """How many sequences ``tokens`` hold: ``[B, T]``, or ``[N]`` with ``cu_seqlens [B + 1]``.
 
     Args:
         name: how errors call ``tokens``.
@@ -49,7 +49,7 @@ def layout_of(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: boo
             raise ValueError(
                 f"{name}: expected shape [B, T], or [N] with cu_seqlens, got {list(tokens.shape)}"
             )
-        return Layout(tokens.shape, tokens.shape[0], None)
+        return tokens.shape[0]
     if tokens.dim() != 1 or cu_seqlens.dim() != 1 or cu_seqlens.numel() < 1 or cu_seqlens.is_floating_point():
         raise ValueError(
             f"{name}, cu_seqlens: expected [N] and int32 [B + 1], "
@@ -60,10 +60,18 @@ def layout_of(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: boo
         rising = bool((cu_seqlens.diff() >= 0).all())
         if not rising or int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != n:
             raise ValueError(f"cu_seqlens: expected offsets rising from 0 to {n}, got {cu_seqlens.tolist()}")
+    return cu_seqlens.numel() - 1
+
+
+def layout_of(name: str, tokens: Tensor, cu_seqlens: Tensor | None, *, read: bool) -> Layout:
+    """The layout of ``tokens``; arguments and errors are those of :func:`count_sequences`."""
+    sequences = count_sequences(name, tokens, cu_seqlens, read=read)
+    if cu_seqlens is None:
+        return Layout(tokens.shape, sequences, None)
     ends = cu_seqlens[1:].to(torch.int64).contiguous()
-    span = torch.searchsorted(ends, torch.arange(n, device=tokens.device), right=True)
-    span = span.clamp(max=ends.numel() - 1)  # offsets that end early, unread, must not index out of bounds
-    return Layout(tokens.shape, ends.numel(), span)
+    span = torch.searchsorted(ends, torch.arange(tokens.numel(), device=tokens.device), right=True)
+    span = span.clamp(max=sequences - 1)  # offsets that end early, unread, must not index out of bounds
+    return Layout(tokens.shape, sequences, span)
 
 
 def segment_units(segment_ids: Tensor, mask: Tensor, layout: Layout) -> Tensor:

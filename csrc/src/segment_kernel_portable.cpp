@@ -1,0 +1,7 @@
+#include "segment_kernel_impl.hpp"
+
+namespace spo {
+
+const SegmentKernel portable_segment_kernel{moments<float>, squares<float>, apply<float, float>};
+
+}  // namespace spo
