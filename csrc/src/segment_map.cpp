@@ -11,8 +11,9 @@ namespace {
 // Bits of Slot::own beside its tally. A slot of a discarded page reads as 0, so it is not live.
 constexpr std::uint64_t kLive = std::uint64_t{1} << 31, kFrozen = std::uint64_t{1} << 63, kFlags = kLive | kFrozen;
 
-// Leaves grow 3, 4, 6, 8, 12, ... pages and are split into two of 3/4 of the largest size, so that a block is never
-// less than 53 % full; the first ones are split early, so that one growing leaf is little beside the others.
+// Leaves grow 3, 4, 6, 8, 12, ... pages up to a largest size, and are then split: into two of 3/4 of it if the keys fall
+// evenly, so that blocks are at least 53 % full. The first ones are split early, so that one growing leaf is little
+// beside the others.
 constexpr std::uint64_t kFirstPages = 4, kEarlyDepth = 4;
 // Large leaves have whole huge pages. Small ones make processes that share a file wait less for one another's growth.
 constexpr std::uint64_t kLargeLeaf = 2048, kSmallLeaf = 64, kSmallLeafDepth = 12;
@@ -24,6 +25,13 @@ std::uint64_t next_size(std::uint64_t pages) {
 
 std::uint32_t most_used(std::uint64_t pages) {
   return static_cast<std::uint32_t>(pages * Mapping::kPage / sizeof(SegmentMap::Slot) * 4 / 5);
+}
+
+// A size for a leaf that has been split: room for a third more keys, unless that needs more than it had before.
+std::uint64_t size_for(std::uint32_t used, std::uint64_t most) {
+  std::uint64_t pages = 3;
+  while (pages < most && most_used(pages) / 4 * 3 < used) pages = next_size(pages);
+  return pages;
 }
 
 std::uint64_t first_bits(std::uint64_t hash, std::uint64_t count) { return hash >> 1 >> (63 - count); }
@@ -237,7 +245,15 @@ void SegmentMap::grow(Node& node) {
   const std::uint64_t word = node.word.load(std::memory_order_relaxed), old = pages_of(word);
   const std::uint32_t depth = node.depth.load(std::memory_order_relaxed);
   const bool split = std::has_single_bit(old) && old >= most_pages(depth);
-  const std::uint64_t pages = split ? old / 4 * 3 : next_size(old);
+  std::uint64_t pages[2] = {next_size(old), 0};
+  if (split) {
+    std::uint32_t used[2] = {};
+    for (const Slot& slot : block_of(word)) {
+      const Key key = key_of(slot);
+      if (key.a != 0) ++used[bit_at(key.a, depth)];
+    }
+    for (int side = 0; side < 2; ++side) pages[side] = size_for(used[side], old);
+  }
 
   // Whatever can fail comes before anything is frozen.
   std::uint32_t child = 0;
@@ -250,9 +266,10 @@ void SegmentMap::grow(Node& node) {
     child = static_cast<std::uint32_t>(first);
     extend_tables(first, 2, std::min<std::uint64_t>(depth + 1, kDirectoryDepth));
   }
-  const std::uint64_t offset = allocate(split ? 2 * pages : pages);
-  const std::uint64_t words[2] = {leaf_word(offset, pages), leaf_word(offset + pages * Mapping::kPage, pages)};
-  node.pending.store(leaf_word(offset, split ? 2 * pages : pages), std::memory_order_release);
+  const std::uint64_t offset = allocate(pages[0] + pages[1]);
+  const std::uint64_t words[2] = {leaf_word(offset, pages[0]),
+                                  leaf_word(offset + pages[0] * Mapping::kPage, pages[1])};
+  node.pending.store(leaf_word(offset, pages[0] + pages[1]), std::memory_order_release);
 
   if (split) {
     for (std::uint32_t side = 0; side < 2; ++side) {

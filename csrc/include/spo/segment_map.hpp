@@ -157,10 +157,10 @@ class SegmentMap {
 
   static bool is_fork(std::uint64_t word) { return (word & 1) == 0; }
   static std::uint32_t child_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 1); }
-  static std::uint64_t pages_of(std::uint64_t word) { return word >> 1 & 0xfff; }
-  static std::uint64_t offset_of(std::uint64_t word) { return word >> 13 << 12; }
+  static std::uint64_t pages_of(std::uint64_t word) { return word >> 1 & 0x1fff; }
+  static std::uint64_t offset_of(std::uint64_t word) { return word >> 14 << 12; }
   static std::uint64_t leaf_word(std::uint64_t offset, std::uint64_t pages) {
-    return offset >> 12 << 13 | pages << 1 | 1;
+    return offset >> 12 << 14 | pages << 1 | 1;
   }
 
   std::uint64_t most_pages(std::uint64_t depth) const;
