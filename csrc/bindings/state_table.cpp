@@ -31,7 +31,8 @@ std::string_view text_of(PyObject* item, const char* name, std::size_t index) {
   Py_ssize_t size = 0;
   const auto where = [&] { return std::string(name) + "[" + std::to_string(index) + "]: "; };
   if (PyUnicode_Check(item)) {
-    if (const char* text = PyUnicode_AsUTF8AndSize(item, &size)) return {text, static_cast<std::size_t>(size)};
+    if (const char* text = PyUnicode_AsUTF8AndSize(item, &size))
+      return {text, static_cast<std::size_t>(size)};
     PyErr_Clear();
     throw py::value_error(where() + "expected a str that UTF-8 can encode, got one with a lone surrogate");
   }
@@ -93,8 +94,8 @@ std::vector<std::uint8_t> flags(const Bools& array) { return {array.data(), arra
 
 void check_equal(std::size_t expected, const char* name, std::size_t got) {
   if (got != expected)
-    throw py::value_error(std::string(name) + ": expected " + std::to_string(expected) + ", one a state, got " +
-                          std::to_string(got));
+    throw py::value_error(std::string(name) + ": expected " + std::to_string(expected) +
+                          ", one a state, got " + std::to_string(got));
 }
 
 // One call over a batch of states.
@@ -208,8 +209,8 @@ py::tuple delta_since(StateTable& self, std::uint64_t mark) {
   return py::make_tuple(bytes_of(delta.origin), delta.from, delta.to, delta.trajectories, rows);
 }
 
-bool merge_delta(StateTable& self, const StateTable::Options& options, const std::string& origin, std::uint64_t from,
-                 std::uint64_t to, std::uint64_t trajectories, const Words& rows) {
+bool merge_delta(StateTable& self, const StateTable::Options& options, const std::string& origin,
+                 std::uint64_t from, std::uint64_t to, std::uint64_t trajectories, const Words& rows) {
   StateTable::Delta delta{{}, from, to, trajectories, options, {}};
   if (origin.size() != sizeof delta.origin) throw py::value_error("origin: expected 16 bytes");
   if (rows.ndim() != 2 || rows.shape(1) != 3) throw py::value_error("rows: expected shape [n, 3]");
@@ -278,7 +279,8 @@ void bind_state_table(py::module_& m) {
            })
       .def("novelty_weights",
            [](StateTable& self, const py::handle& states) {
-             return over_states<double>(self, states, [&](const auto& keys) { return self.novelty_weights(keys); });
+             return over_states<double>(self, states,
+                                        [&](const auto& keys) { return self.novelty_weights(keys); });
            })
       .def("step_rewards", &step_rewards)
       .def("counts", &counts)
@@ -288,15 +290,16 @@ void bind_state_table(py::module_& m) {
            })
       .def("is_explored",
            [](StateTable& self, const py::handle& states, const py::handle& actions) {
-             return array_of<bool>(
-                 over_pairs(self, states, actions, [&](const auto& pairs) { return self.are_explored(pairs); }));
+             return array_of<bool>(over_pairs(self, states, actions,
+                                              [&](const auto& pairs) { return self.are_explored(pairs); }));
            })
       .def("group_ids", &group_ids)
       .def("visit_histogram", &visit_histogram)
       .def("l1_coverage", &StateTable::l1_coverage, py::call_guard<py::gil_scoped_release>())
       .def("delta_since", &delta_since)
       .def("merge_delta", &merge_delta)
-      .def("merge_table", py::overload_cast<StateTable&>(&StateTable::merge), py::call_guard<py::gil_scoped_release>())
+      .def("merge_table", py::overload_cast<StateTable&>(&StateTable::merge),
+           py::call_guard<py::gil_scoped_release>())
       .def("write", &StateTable::write, py::call_guard<py::gil_scoped_release>())
       .def_static("read", &StateTable::read, py::call_guard<py::gil_scoped_release>());
 }

@@ -15,7 +15,9 @@ constexpr std::uint64_t kLargest = std::uint64_t{1} << 38, kSmallest = std::uint
 
 }  // namespace
 
-void raise_system_error(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+void raise_system_error(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 Mapping::Mapping() { reserve(); }
 

@@ -59,14 +59,15 @@ std::uint32_t low(std::uint64_t word) { return static_cast<std::uint32_t>(word);
 std::uint64_t pair_of(std::uint32_t high, std::uint32_t low) { return std::uint64_t{high} << 32 | low; }
 
 std::uint64_t stamp(std::uint32_t generation, std::uint64_t time) {
-  return std::uint64_t{generation} << (64 - kGenerationBits) | (time & (~std::uint64_t{0} >> kGenerationBits));
+  return std::uint64_t{generation} << (64 - kGenerationBits) |
+         (time & (~std::uint64_t{0} >> kGenerationBits));
 }
 
 bool living(const Owners::Entry& entry, std::uint64_t owner) {
   const std::uint64_t started = entry.started.load(), where = entry.machine.load(), here = machine();
   if (started >> (64 - kGenerationBits) != high(owner)) return true;  // it enlists at this moment
   if (high(where) != high(here)) return false;                        // before the last reboot
-  if (low(where) != low(here)) return true;                           // another namespace's pids say nothing here
+  if (low(where) != low(here)) return true;  // another namespace's pids say nothing here
   if (kill(static_cast<pid_t>(low(owner)), 0) != 0 && errno == ESRCH) return false;
   const Standing now = standing_of(low(owner));
   return !now.over && (now.started == 0 || stamp(high(owner), now.started) == started);
@@ -88,8 +89,8 @@ void Owners::enter() {
   self_.store(pair_of(owner, static_cast<std::uint32_t>(getpid())));
 }
 
-// An owner's number is its entry's index and generation, so that a new process in a dead one's entry owns none of
-// the locks that the dead one left.
+// An owner's number is its entry's index and generation, so that a new process in a dead one's entry owns
+// none of the locks that the dead one left.
 std::uint32_t Owners::enlist() {
   const auto pid = static_cast<std::uint32_t>(getpid());
   for (std::uint32_t i = 0; i < kEntries; ++i) {

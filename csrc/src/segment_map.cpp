@@ -9,13 +9,15 @@ namespace spo {
 namespace {
 
 // Bits of Slot::own beside its tally. A slot of a discarded page reads as 0, so it is not live.
-constexpr std::uint64_t kLive = std::uint64_t{1} << 31, kFrozen = std::uint64_t{1} << 63, kFlags = kLive | kFrozen;
+constexpr std::uint64_t kLive = std::uint64_t{1} << 31, kFrozen = std::uint64_t{1} << 63,
+                        kFlags = kLive | kFrozen;
 
-// Leaves grow 3, 4, 6, 8, 12, ... pages up to a largest size, and are then split: into two of 3/4 of it if the keys fall
-// evenly, so that blocks are at least 53 % full. The first ones are split early, so that one growing leaf is little
-// beside the others.
+// Leaves grow 3, 4, 6, 8, 12, ... pages up to a largest size, and are then split: into two of 3/4 of it if
+// the keys fall evenly, so that blocks are at least 53 % full. The first ones are split early, so that one
+// growing leaf is little beside the others.
 constexpr std::uint64_t kFirstPages = 4, kEarlyDepth = 4;
-// Large leaves have whole huge pages. Small ones make processes that share a file wait less for one another's growth.
+// Large leaves have whole huge pages. Small ones make processes that share a file wait less for one another's
+// growth.
 constexpr std::uint64_t kLargeLeaf = 2048, kSmallLeaf = 64, kSmallLeafDepth = 12;
 constexpr std::uint64_t kHugePages = Mapping::kHugePage / Mapping::kPage;
 
@@ -27,7 +29,8 @@ std::uint32_t most_used(std::uint64_t pages) {
   return static_cast<std::uint32_t>(pages * Mapping::kPage / sizeof(SegmentMap::Slot) * 4 / 5);
 }
 
-// A size for a leaf that has been split: room for a third more keys, unless that needs more than it had before.
+// A size for a leaf that has been split: room for a third more keys, unless that needs more than it had
+// before.
 std::uint64_t size_for(std::uint32_t used, std::uint64_t most) {
   std::uint64_t pages = 3;
   while (pages < most && most_used(pages) / 4 * 3 < used) pages = next_size(pages);
@@ -55,8 +58,8 @@ void require(bool condition, const char* what) {
 
 }  // namespace
 
-SegmentMap::SegmentMap(Mapping& mapping, Owners& owners, Head& head, std::uint64_t directory, std::uint64_t nodes,
-                       std::uint64_t first_block)
+SegmentMap::SegmentMap(Mapping& mapping, Owners& owners, Head& head, std::uint64_t directory,
+                       std::uint64_t nodes, std::uint64_t first_block)
     : mapping_(mapping),
       owners_(owners),
       head_(head),
@@ -77,7 +80,9 @@ void SegmentMap::create(std::uint64_t capacity) {
   std::uint64_t pages = kFirstPages;
   if (capacity > most_used(kFirstPages)) {
     // A few more than the mean: leaves fill unevenly.
-    const auto fits = [&](std::uint64_t size) { return most_used(size) - most_used(size) / 16 >= capacity >> depth; };
+    const auto fits = [&](std::uint64_t size) {
+      return most_used(size) - most_used(size) / 16 >= capacity >> depth;
+    };
     for (depth = kEarlyDepth; depth < kDirectoryDepth - 2 && !fits(most_pages(depth));) ++depth;
     for (pages = 3; pages < most_pages(depth) && !fits(pages);) pages = next_size(pages);
   }
@@ -99,8 +104,10 @@ void SegmentMap::create(std::uint64_t capacity) {
 std::uint64_t SegmentMap::allocate(std::uint64_t pages) {
   std::uint64_t first = head_.next_page.load(), start;
   do {
-    start = pages >= kHugePages && !mapping_.shared() ? (first + kHugePages - 1) / kHugePages * kHugePages : first;
-    if ((start + pages) * Mapping::kPage > mapping_.size()) throw std::length_error("StateTable: no room left");
+    start = pages >= kHugePages && !mapping_.shared() ? (first + kHugePages - 1) / kHugePages * kHugePages
+                                                      : first;
+    if ((start + pages) * Mapping::kPage > mapping_.size())
+      throw std::length_error("StateTable: no room left");
   } while (!head_.next_page.compare_exchange_weak(first, start + pages));
   mapping_.extend(start * Mapping::kPage, pages * Mapping::kPage);
   head_.live_pages += pages;
@@ -208,8 +215,10 @@ void SegmentMap::add(const Key& key, Tally tally, Side side) {
       const Tally foreign = at.slot->foreign.load(std::memory_order_relaxed);
       at.slot->foreign.store(capped(foreign, tally), std::memory_order_release);
       return;
-    } else if (!add_to(*at.slot, tally)) {
-      grow(leaf);  // a growth that failed or whose process died
+    } else if (add_to(*at.slot, tally)) {
+      return;
+    } else {
+      grow(leaf);  // a process died while it did this, and who took over could not
     }
   }
 }
@@ -316,7 +325,8 @@ void SegmentMap::copy_frozen(std::span<Slot> from, std::span<Node*> to, std::spa
   }
 }
 
-// Points directory entries at the children. Several processes may do so at once: any ancestor is a right entry.
+// Points directory entries at the children. Several processes may do so at once: any ancestor is a right
+// entry.
 void SegmentMap::publish_split(Node& node, std::uint32_t child) {
   std::uint64_t top = head_.directory_depth.load(std::memory_order_acquire);
   const std::uint64_t depth = node.depth.load(std::memory_order_relaxed);
@@ -324,7 +334,8 @@ void SegmentMap::publish_split(Node& node, std::uint32_t child) {
   if (depth == top && top < kDirectoryDepth) {
     for (std::uint64_t i = 0; i < std::uint64_t{1} << top; ++i) {
       const std::uint32_t id = level(top)[i].load(std::memory_order_acquire);
-      for (std::uint64_t side = 0; side < 2; ++side) level(top + 1)[2 * i + side].store(id, std::memory_order_release);
+      for (std::uint64_t side = 0; side < 2; ++side)
+        level(top + 1)[2 * i + side].store(id, std::memory_order_release);
     }
     if (head_.directory_depth.compare_exchange_strong(top, top + 1, std::memory_order_acq_rel)) ++top;
   }
@@ -340,7 +351,8 @@ void SegmentMap::publish_split(Node& node, std::uint32_t child) {
 void SegmentMap::repair(Node& node) {
   const std::uint64_t word = node.word.load(std::memory_order_acquire), pending = node.pending.load();
   if (pending != 0) {
-    if (!is_fork(word) && offset_of(pending) != offset_of(word)) release(offset_of(pending), pages_of(pending));
+    if (!is_fork(word) && offset_of(pending) != offset_of(word))
+      release(offset_of(pending), pages_of(pending));
     node.pending.store(0);
   }
   if (is_fork(word)) return;
@@ -408,7 +420,8 @@ void SegmentMap::check(bool contents) {
     for (const Slot& slot : block_of(word)) {
       const Key key = key_of(slot);
       if (key.a == 0) continue;
-      const std::uint64_t own = slot.own.load(), foreign = slot.foreign.load(), all = joined(own & ~kFlags, foreign);
+      const std::uint64_t own = slot.own.load(), foreign = slot.foreign.load(),
+                          all = joined(own & ~kFlags, foreign);
       require(first_bits(key.a, depth) == next.prefix && (own & kLive) != 0 && (foreign & kFlags) == 0 &&
                   (visits_of(all) == 0 ? all == kMark : successes_of(all) <= visits_of(all)),
               "a state is out of place");

@@ -19,7 +19,8 @@ void check_rows(std::span<const SegmentMap::Row> rows, Faults& faults) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (plausible(rows[i])) continue;
     faults.add("row " + std::to_string(i) + ": expected 0 <= successes <= visits, got " +
-               std::to_string(successes_of(rows[i].tally)) + " of " + std::to_string(visits_of(rows[i].tally)));
+               std::to_string(successes_of(rows[i].tally)) + " of " +
+               std::to_string(visits_of(rows[i].tally)));
   }
 }
 
@@ -27,7 +28,8 @@ void check_rows(std::span<const SegmentMap::Row> rows, Faults& faults) {
 
 bool plausible(const SegmentMap::Row& row) {
   const std::uint32_t visits = visits_of(row.tally), successes = successes_of(row.tally);
-  return row.key.a != 0 && (row.tally == kMark || (visits > 0 && successes <= visits && visits <= kMostVisits));
+  return row.key.a != 0 &&
+         (row.tally == kMark || (visits > 0 && successes <= visits && visits <= kMostVisits));
 }
 
 std::span<StateTable::Origin> StateTable::origins() const {
@@ -57,8 +59,8 @@ StateTable::Delta StateTable::delta_since(std::uint64_t mark) {
   const std::uint64_t to = last ? last->to : 0, from = last ? last->from : 0;
   if (mark != 0 && mark != to && mark != from) {
     Faults faults("delta_since");
-    faults.add("mark: expected 0, " + std::to_string(to) + " (the last delta's end) or " + std::to_string(from) +
-               " (its start), got " + std::to_string(mark));
+    faults.add("mark: expected 0, " + std::to_string(to) + " (the last delta's end) or " +
+               std::to_string(from) + " (its start), got " + std::to_string(mark));
     faults.raise();
   }
 
@@ -93,11 +95,12 @@ StateTable::Delta StateTable::delta_since(std::uint64_t mark) {
   return delta;
 }
 
-void StateTable::publish_cut(const Delta& delta, std::span<const Tally> cuts, std::uint64_t own_trajectories) {
+void StateTable::publish_cut(const Delta& delta, std::span<const Tally> cuts,
+                             std::uint64_t own_trajectories) {
   const std::uint64_t bytes = sizeof(Journal) + cuts.size() * sizeof(Journal::Row);
   const std::uint64_t pages = (bytes + Mapping::kPage - 1) / Mapping::kPage, offset = map_->allocate(pages);
-  auto* fresh = new (mapping_->at(offset)) Journal{pages, delta.from, delta.to, delta.trajectories, own_trajectories,
-                                                   cuts.size(), 0};
+  auto* fresh = new (mapping_->at(offset))
+      Journal{pages, delta.from, delta.to, delta.trajectories, own_trajectories, cuts.size(), 0};
   for (std::size_t i = 0; i < cuts.size(); ++i)
     new (fresh->begin() + i) Journal::Row{delta.rows[i].key, delta.rows[i].tally, cuts[i]};
   const std::uint64_t old = file().journal.exchange(offset, std::memory_order_acq_rel);
@@ -121,7 +124,8 @@ void StateTable::finish_cut() {
 
 void StateTable::remember(const Digest& origin, std::uint64_t to) {
   const std::span<Origin> known = origins();
-  const auto entry = std::find_if(known.begin(), known.end(), [&](const Origin& o) { return o.name == origin; });
+  const auto entry =
+      std::find_if(known.begin(), known.end(), [&](const Origin& o) { return o.name == origin; });
   if (entry != known.end()) return entry->to.store(to);
   Origin& fresh = known.data()[known.size()];
   fresh.name = origin;
@@ -133,17 +137,18 @@ bool StateTable::merge(const Delta& delta) {
   check_options(delta.options, "delta");
   Faults faults("delta");
   check_rows(delta.rows, faults);
-  if (delta.from > delta.to) faults.add("expected from <= to, got " + std::to_string(delta.from) + " and " +
-                                        std::to_string(delta.to));
+  if (delta.from > delta.to)
+    faults.add("expected from <= to, got " + std::to_string(delta.from) + " and " + std::to_string(delta.to));
   const Held held = exclusive();
   if (delta.origin == origin()) return faults.raise(), false;
   const std::span<Origin> known = origins();
-  const auto entry = std::find_if(known.begin(), known.end(), [&](const Origin& o) { return o.name == delta.origin; });
+  const auto entry =
+      std::find_if(known.begin(), known.end(), [&](const Origin& o) { return o.name == delta.origin; });
   const std::uint64_t last = entry == known.end() ? 0 : entry->to.load();
   const bool repeat = delta.to <= last;
   if (!repeat && delta.from != last) {
-    faults.add("from: expected " + std::to_string(last) + ", where the last delta of this origin ended, got " +
-               std::to_string(delta.from) +
+    faults.add("from: expected " + std::to_string(last) +
+               ", where the last delta of this origin ended, got " + std::to_string(delta.from) +
                (delta.from > last ? ": deltas between them are missing" : ": part of it was merged already"));
   }
   if (!repeat && entry == known.end() && known.size() == kMostOrigins)

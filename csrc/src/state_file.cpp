@@ -23,7 +23,9 @@ constexpr char kSharedMagic[16] = "spo_fast.shared", kSavedMagic[16] = "spo_fast
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kChunk = 1 << 20;
 
-std::string_view bytes_of(const void* data, std::size_t size) { return {static_cast<const char*>(data), size}; }
+std::string_view bytes_of(const void* data, std::size_t size) {
+  return {static_cast<const char*>(data), size};
+}
 
 // The digest of a stream: of each part, chained.
 class Chain {
@@ -178,7 +180,8 @@ int open_or_make(const std::string& path, std::string& fresh) {
 
 bool begins_with(int descriptor, const char (&magic)[16]) {
   char found[16];
-  return pread(descriptor, found, sizeof found, 0) == sizeof found && std::memcmp(found, magic, sizeof found) == 0;
+  return pread(descriptor, found, sizeof found, 0) == sizeof found &&
+         std::memcmp(found, magic, sizeof found) == 0;
 }
 
 std::unique_ptr<Mapping> map_file(int descriptor, bool fresh) {
@@ -187,7 +190,8 @@ std::unique_ptr<Mapping> map_file(int descriptor, bool fresh) {
   if (begins_with(descriptor, kSavedMagic))
     throw std::invalid_argument("this is a saved copy, not a shared file; StateTable.load reads it");
   if (!begins_with(descriptor, kSharedMagic))
-    throw std::invalid_argument("expected a StateTable file of spo_fast, got a file that does not begin like one");
+    throw std::invalid_argument(
+        "expected a StateTable file of spo_fast, got a file that does not begin like one");
   if (size_of(descriptor) < kBlocksOffset) throw std::invalid_argument("the file is truncated");
   return mapping;
 }
@@ -195,8 +199,12 @@ std::unique_ptr<Mapping> map_file(int descriptor, bool fresh) {
 }  // namespace
 
 StoredOptions stored(const StateTable::Options& options) {
-  return {options.alpha, options.zeta,  options.omega_k,
-          options.xi,    options.g_max, options.seed.has_value(),
+  return {options.alpha,
+          options.zeta,
+          options.omega_k,
+          options.xi,
+          options.g_max,
+          options.seed.has_value(),
           options.seed.value_or(HashKey{})};
 }
 
@@ -229,7 +237,8 @@ StateTable::StateTable(const Options& options, std::uint64_t capacity, const std
 
 // The file is whole before it has its name; false: another process was faster.
 bool StateTable::make_shared(std::uint64_t capacity, const std::string& path, const std::string& fresh) {
-  const std::unique_ptr<const char, void (*)(const char*)> remove(fresh.c_str(), [](const char* name) { unlink(name); });
+  const std::unique_ptr<const char, void (*)(const char*)> remove(fresh.c_str(),
+                                                                  [](const char* name) { unlink(name); });
   if (ftruncate(mapping_->descriptor(), static_cast<off_t>(kBlocksOffset)) != 0) raise_system_error(path);
   attach();
   format(capacity);
@@ -243,7 +252,8 @@ void StateTable::open_shared(const Options& given) {
   const FileLock lock(mapping_->descriptor());
   attach();
   const File& found = file();
-  if (!found.fixed.signed_right()) throw std::invalid_argument("the file is damaged, or of another version or machine");
+  if (!found.fixed.signed_right())
+    throw std::invalid_argument("the file is damaged, or of another version or machine");
   options_ = options_from(found.fixed.options);
   check_options(given, "options");
   const bool alone = !owners_->others();
@@ -316,11 +326,14 @@ std::unique_ptr<StateTable> StateTable::read(int descriptor) {
   if (begins_with(descriptor, kSharedMagic))
     throw std::invalid_argument("this is a shared file, not a saved copy; StateTable(path=...) maps it");
   if (!begins_with(descriptor, kSavedMagic))
-    throw std::invalid_argument("expected a StateTable file of spo_fast, got a file that does not begin like one");
-  const std::uint64_t size = size_of(descriptor), around = sizeof(SavedHead) + sizeof(SavedTail) + sizeof(Digest);
+    throw std::invalid_argument(
+        "expected a StateTable file of spo_fast, got a file that does not begin like one");
+  const std::uint64_t size = size_of(descriptor),
+                      around = sizeof(SavedHead) + sizeof(SavedTail) + sizeof(Digest);
   SavedTail tail;
-  if (size < around || pread(descriptor, &tail, sizeof tail, static_cast<off_t>(size - sizeof(Digest) - sizeof tail)) !=
-                           static_cast<ssize_t>(sizeof tail))
+  if (size < around ||
+      pread(descriptor, &tail, sizeof tail, static_cast<off_t>(size - sizeof(Digest) - sizeof tail)) !=
+          static_cast<ssize_t>(sizeof tail))
     throw std::invalid_argument("the file is truncated");
   const std::uint64_t most = size / sizeof(SegmentMap::Row);
   if (tail.rows > most || tail.origins > kMostOrigins + 1 ||

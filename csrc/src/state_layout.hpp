@@ -7,8 +7,8 @@
 namespace spo {
 
 // Where things lie in a table's mapping; a shared file is exactly this, in the words of the machine.
-constexpr std::uint64_t kOwnersOffset = 4096, kOriginsOffset = 32768, kDirectoryOffset = 131072, kNodesOffset = 1 << 20,
-                        kBlocksOffset = 6 << 20;
+constexpr std::uint64_t kOwnersOffset = 4096, kOriginsOffset = 32768, kDirectoryOffset = 131072,
+                        kNodesOffset = 1 << 20, kBlocksOffset = 6 << 20;
 constexpr std::uint64_t kMostOrigins = 2048;
 
 static_assert(kOwnersOffset + Owners::kEntries * sizeof(Owners::Entry) <= kOriginsOffset);

@@ -65,7 +65,8 @@ const StateTable::Options& checked(const StateTable::Options& options) {
   number("zeta", options.zeta);
   number("omega_k", options.omega_k);
   if (options.xi < 0) faults.add("xi: expected a whole number >= 0, got " + std::to_string(options.xi));
-  if (options.g_max < 1) faults.add("g_max: expected a whole number >= 1, got " + std::to_string(options.g_max));
+  if (options.g_max < 1)
+    faults.add("g_max: expected a whole number >= 1, got " + std::to_string(options.g_max));
   faults.raise();
   return options;
 }
@@ -85,7 +86,8 @@ StateTable::StateTable(const Options& options, std::uint64_t capacity)
 void StateTable::attach() {
   auto* entries = reinterpret_cast<Owners::Entry*>(mapping_->at(kOwnersOffset));
   owners_ = std::make_unique<Owners>(mapping_->shared() ? entries : nullptr);
-  map_ = std::make_unique<SegmentMap>(*mapping_, *owners_, file().head, kDirectoryOffset, kNodesOffset, kBlocksOffset);
+  map_ = std::make_unique<SegmentMap>(*mapping_, *owners_, file().head, kDirectoryOffset, kNodesOffset,
+                                      kBlocksOffset);
 }
 
 void StateTable::format(std::uint64_t capacity) {
@@ -133,12 +135,14 @@ void StateTable::count_trajectories(std::uint64_t own, std::uint64_t foreign) {
   do {
     const std::uint64_t owns = low_half(old) + own, all = owns + (old >> 32) + foreign;
     if (own > kMostVisits || foreign > kMostVisits || all > kMostVisits)
-      throw std::length_error("StateTable: expected at most " + std::to_string(kMostVisits) + " trajectories");
+      throw std::length_error("StateTable: expected at most " + std::to_string(kMostVisits) +
+                              " trajectories");
     now = ((old >> 32) + foreign) << 32 | owns;
   } while (!file().clock.compare_exchange_weak(old, now));
 }
 
-void StateTable::update(Keys keys, std::span<const std::uint64_t> lengths, std::span<const std::uint8_t> successes) {
+void StateTable::update(Keys keys, std::span<const std::uint64_t> lengths,
+                        std::span<const std::uint8_t> successes) {
   owners_->enter();
   // Counted first: no state then has more visits than there were trajectories.
   count_trajectories(lengths.size(), 0);
@@ -177,12 +181,15 @@ std::vector<Tally> StateTable::tallies(Keys keys) {
 
 // The gate's other side: too many failures, and too small a share of successes.
 bool StateTable::hopeless(Tally tally) const {
-  const auto visits = static_cast<double>(visits_of(tally)), successes = static_cast<double>(successes_of(tally));
-  return visits - successes >= static_cast<double>(options_.xi) && !(successes / (visits + 1e-6) > options_.zeta);
+  const auto visits = static_cast<double>(visits_of(tally)),
+             successes = static_cast<double>(successes_of(tally));
+  return visits - successes >= static_cast<double>(options_.xi) &&
+         !(successes / (visits + 1e-6) > options_.zeta);
 }
 
 double StateTable::score(double alpha_log_t, Tally tally) const {
-  const auto visits = static_cast<double>(visits_of(tally)), successes = static_cast<double>(successes_of(tally));
+  const auto visits = static_cast<double>(visits_of(tally)),
+             successes = static_cast<double>(successes_of(tally));
   if (visits == 0.0) return 1.0;
   return hopeless(tally) ? 0.0 : std::exp(-alpha_log_t * (successes / (visits + 1e-6)));
 }
@@ -200,7 +207,8 @@ std::vector<std::int64_t> StateTable::rollout_counts(Keys keys) {
   std::vector<std::int64_t> out(keys.size());
   look_up(keys, [&](std::size_t i, Tally tally) {
     if (tally != 0 && hopeless(tally)) return;
-    out[i] = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(most * score(alpha_log_t, tally))));
+    out[i] =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(most * score(alpha_log_t, tally))));
   });
   return out;
 }
@@ -220,7 +228,8 @@ std::vector<double> StateTable::step_rewards(Keys keys, Keys next, std::span<con
   look_up(keys, [&](std::size_t i, Tally tally) {
     const double weight = 0.5 * std::exp(-options_.omega_k * static_cast<double>(visits_of(tally)));
     const double gain = score(alpha_log_t, tally) - score(alpha_log_t, after[i]);
-    out[i] = weight * (keys[i] == next[i] ? 0.0 : 1.0) + (0.5 - weight) * gain + 0.5 * (successes[i] ? 1.0 : 0.0);
+    out[i] =
+        weight * (keys[i] == next[i] ? 0.0 : 1.0) + (0.5 - weight) * gain + 0.5 * (successes[i] ? 1.0 : 0.0);
   });
   return out;
 }
@@ -265,7 +274,8 @@ double StateTable::l1_coverage(StateTable& reference, double epsilon) {
     visits += static_cast<double>(count) * static_cast<double>(states);
   for (const auto& [count, states] : reference.visit_histogram())
     reference_visits += static_cast<double>(count) * static_cast<double>(states);
-  if (reference_visits == 0.0) throw std::invalid_argument("reference: expected a table with visits, got none");
+  if (reference_visits == 0.0)
+    throw std::invalid_argument("reference: expected a table with visits, got none");
 
   double sum = 0.0;
   std::vector<SegmentMap::Row> rows;

@@ -216,7 +216,11 @@ def test_seeded_hash_is_siphash() -> None:
 
 
 def test_hash_has_no_short_collisions() -> None:
-    texts = {b"x" * n for n in range(300)} | {b"\0" * n for n in range(300)} | {bytes([i, j]) for i in range(256) for j in range(256)}
+    texts = (
+        {b"x" * n for n in range(300)}
+        | {b"\0" * n for n in range(300)}
+        | {bytes([i, j]) for i in range(256) for j in range(256)}
+    )
     digests = [_core.hash128(text) for text in texts]
     for part in (slice(0, 8), slice(8, 16)):
         assert len({digest[part] for digest in digests}) == len(texts)
@@ -256,7 +260,11 @@ def test_coverage() -> None:
     table, reference = StateTable(), StateTable()
     assert table.coverage() == 0.0
     table.update([["a", "b"], ["a", "c"], ["a"]], [True, False, False])  # p = 3/5, 1/5, 1/5
-    assert table.coverage(1) == 1.0 and table.coverage() == table.coverage(3) == 1 / 3 and table.coverage(4) == 0.0
+    assert (
+        table.coverage(1) == 1.0
+        and table.coverage() == table.coverage(3) == 1 / 3
+        and table.coverage(4) == 0.0
+    )
     visits, states = table.visit_histogram()
     assert visits.tolist() == [1, 3] and states.tolist() == [2, 1]
     with pytest.raises(ValueError, match="expected a table with visits"):
@@ -326,7 +334,9 @@ def test_merging_is_commutative_and_associative(order: list[int], seed: int) -> 
     for table in tables:
         mark = 0
         for _ in range(2):
-            table.update([[f"room {rng.randrange(8)}" for _ in range(4)] for _ in range(3)], [rng.random() < 0.5] * 3)
+            table.update(
+                [[f"room {rng.randrange(8)}" for _ in range(4)] for _ in range(3)], [rng.random() < 0.5] * 3
+            )
             table.mark_explored([f"room {rng.randrange(8)}"], ["go 1"])
             deltas.append(table.delta_since(mark))
             mark = deltas[-1].to
@@ -482,7 +492,10 @@ def test_threads_lose_nothing() -> None:
 
     def work(worker: int) -> None:
         for i in range(rounds):
-            table.update([[f"{i} {j}" for j in range(500)] + [f"own {worker} {i} {j}" for j in range(100)]], [i % 2 == 0])
+            table.update(
+                [[f"{i} {j}" for j in range(500)] + [f"own {worker} {i} {j}" for j in range(100)]],
+                [i % 2 == 0],
+            )
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
     for thread in threads:

@@ -5,8 +5,9 @@
 
 namespace spo {
 
-/// One contiguous range of addresses, far larger than what is used of it: private memory, or a file that every
-/// process that maps it shares. Pages come with extend() and go with discard(); nothing ever moves. Zero-filled.
+/// One contiguous range of addresses, far larger than what is used of it: private memory, or a file that
+/// every process that maps it shares. Pages come with extend() and go with discard(); nothing ever moves.
+/// Zero-filled.
 ///
 /// Failures of the system are std::system_error.
 class Mapping {
@@ -29,8 +30,8 @@ class Mapping {
 
   /// Makes [offset, offset + bytes) usable, huge pages where it is private and large.
   void extend(std::uint64_t offset, std::uint64_t bytes);
-  /// Gives [offset, offset + bytes) back to the system; it reads as zero afterwards. A file system that cannot do
-  /// so keeps the pages.
+  /// Gives [offset, offset + bytes) back to the system; it reads as zero afterwards. A file system that
+  /// cannot do so keeps the pages.
   void discard(std::uint64_t offset, std::uint64_t bytes);
 
  private:

@@ -5,14 +5,15 @@
 
 namespace spo {
 
-/// The processes that map a table, and the locks they hold. A lock is a word in the mapping that names its owner;
-/// one whose owner has died is taken over by whoever waits for it.
+/// The processes that map a table, and the locks they hold. A lock is a word in the mapping that names its
+/// owner; one whose owner has died is taken over by whoever waits for it.
 ///
-/// Private memory has one process: there an owner is a pid, and any other pid is that of the parent before a fork.
+/// Private memory has one process: there an owner is a pid, and any other pid is that of the parent before a
+/// fork.
 class Owners {
  public:
   struct Entry {
-    std::atomic<std::uint64_t> owner;  // generation in the high half, pid in the low one
+    std::atomic<std::uint64_t> owner;    // generation in the high half, pid in the low one
     std::atomic<std::uint64_t> machine;  // boot in the high half, namespace of pids in the low one
     std::atomic<std::uint64_t> started;  // generation in the top bits, time in the rest; written last
   };
@@ -41,7 +42,9 @@ class Owners {
   bool others() const;
 
  private:
-  std::uint32_t self() const { return static_cast<std::uint32_t>(self_.load(std::memory_order_relaxed) >> 32); }
+  std::uint32_t self() const {
+    return static_cast<std::uint32_t>(self_.load(std::memory_order_relaxed) >> 32);
+  }
   bool wait(std::atomic<std::uint32_t>& word);
   std::uint32_t enlist();
 

@@ -14,8 +14,8 @@ namespace spo {
 /// A 128-bit key. `a` is never 0: that marks an empty slot.
 using Key = Digest;
 
-/// Two counts in one word, so that no reader sees one without the other: visits in the low half, successes in the
-/// high one. A word of 0 visits and 1 success is a mark: it joins by "or" where counts add.
+/// Two counts in one word, so that no reader sees one without the other: visits in the low half, successes in
+/// the high one. A word of 0 visits and 1 success is a mark: it joins by "or" where counts add.
 using Tally = std::uint64_t;
 constexpr Tally kMark = Tally{1} << 32;
 constexpr std::uint32_t kMostVisits = 0x7fffffff;
@@ -24,20 +24,23 @@ constexpr std::uint32_t visits_of(Tally tally) { return static_cast<std::uint32_
 constexpr std::uint32_t successes_of(Tally tally) { return static_cast<std::uint32_t>(tally >> 32); }
 constexpr Tally joined(Tally a, Tally b) { return visits_of(a | b) == 0 ? a | b : a + b; }
 
-/// Extendible hashing from keys to tallies, in one Mapping: a tree over the first bits of a key's hash whose leaves
-/// are blocks of open addressing.
+/// Extendible hashing from keys to tallies, in one Mapping: a tree over the first bits of a key's hash whose
+/// leaves are blocks of open addressing.
 ///
 ///   * Look-ups and additions to a key that is there take no lock. Insertions lock one leaf; so does a leaf's
 ///     growth: its block is copied into a larger one, or into two.
-///   * A copied block is never used again, its pages go back to the system. So a leaf's word (which block it has) is
+///   * A copied block is never used again, its pages go back to the system. So a leaf's word (which block it
+///   has) is
 ///     a version: unchanged after a look-up means that the look-up was right.
-///   * Growth freezes a slot (one bit of its word) when it copies it. An addition is a compare-and-swap that fails
+///   * Growth freezes a slot (one bit of its word) when it copies it. An addition is a compare-and-swap that
+///   fails
 ///     on a frozen or discarded slot, and is then made to the copy: none is lost, none made twice.
-///   * Every change becomes visible by one store, so that a process may die anywhere. What it was copying, whoever
+///   * Every change becomes visible by one store, so that a process may die anywhere. What it was copying,
+///   whoever
 ///     takes over its lock copies again.
 ///
-/// A slot keeps what this table counted itself (own), what came from other tables (foreign), and how much of own the
-/// last delta told (cut).
+/// A slot keeps what this table counted itself (own), what came from other tables (foreign), and how much of
+/// own the last delta told (cut).
 class SegmentMap {
  public:
   struct Slot {
@@ -75,8 +78,8 @@ class SegmentMap {
 
   /// Makes the empty map, with room for `capacity` keys.
   void create(std::uint64_t capacity);
-  /// Throws std::invalid_argument unless the tree is one and every block lies in the file; with `contents`, also
-  /// unless every slot is where it belongs.
+  /// Throws std::invalid_argument unless the tree is one and every block lies in the file; with `contents`,
+  /// also unless every slot is where it belongs.
   void check(bool contents);
 
   /// Own and foreign together; 0 if the key is not there.
@@ -133,7 +136,8 @@ class SegmentMap {
       }
     }
     const std::uint64_t entries = std::uint64_t{1} << head_.directory_depth.load();
-    visit(std::string_view(reinterpret_cast<const char*>(directory_ + entries), entries * sizeof *directory_));
+    visit(
+        std::string_view(reinterpret_cast<const char*>(directory_ + entries), entries * sizeof *directory_));
   }
 
   static Key key_of(const Slot& slot) {
@@ -167,7 +171,8 @@ class SegmentMap {
   void extend_tables(std::uint64_t first, std::uint64_t count, std::uint64_t level);
   Node& node(std::uint32_t id) const { return nodes_[id]; }
   std::span<Slot> block_of(std::uint64_t word) const {
-    return {reinterpret_cast<Slot*>(mapping_.at(offset_of(word))), pages_of(word) * Mapping::kPage / sizeof(Slot)};
+    return {reinterpret_cast<Slot*>(mapping_.at(offset_of(word))),
+            pages_of(word) * Mapping::kPage / sizeof(Slot)};
   }
   Node& leaf_of(const Key& key, std::uint64_t& word) const;
   Held hold(Node& node) {

@@ -17,9 +17,9 @@ namespace spo {
 
 /// The statistics of 3SPO: how often each state was visited and how often that ended well, over keys.
 ///
-/// Private memory, or a file that processes share. Any thread of any process may call anything at any time; a call
-/// that meets others sees some of what they do. Batches are checked before anything changes; std::invalid_argument
-/// names what is wrong, std::system_error comes from the system.
+/// Private memory, or a file that processes share. Any thread of any process may call anything at any time; a
+/// call that meets others sees some of what they do. Batches are checked before anything changes;
+/// std::invalid_argument names what is wrong, std::system_error comes from the system.
 class StateTable {
  public:
   struct Options {
@@ -33,8 +33,8 @@ class StateTable {
   };
 
   struct Delta {
-    Digest origin;            // which table
-    std::uint64_t from, to;   // which of its changes: after mark `from`, up to mark `to`
+    Digest origin;           // which table
+    std::uint64_t from, to;  // which of its changes: after mark `from`, up to mark `to`
     std::uint64_t trajectories;
     Options options;
     std::vector<SegmentMap::Row> rows;

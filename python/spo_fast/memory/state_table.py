@@ -185,9 +185,7 @@ class StateTable:
         table = self._core.visit_histogram()
         return table[:, 0], table[:, 1]
 
-    def coverage(
-        self, k: int = 2, *, reference: StateTable | None = None, epsilon: float = 0.01
-    ) -> float:
+    def coverage(self, k: int = 2, *, reference: StateTable | None = None, epsilon: float = 0.01) -> float:
         r"""How well the states are covered.
 
         Without ``reference``: the share of visited states that were visited at least ``k`` times (0 for an empty table).
@@ -248,7 +246,12 @@ class StateTable:
         options = dict(delta.options)
         options["seed"] = _words(options["seed"])
         return self._core.merge_delta(
-            _core.StateOptions(**options), delta.origin, delta.from_mark, delta.to, delta.trajectories, delta.rows
+            _core.StateOptions(**options),
+            delta.origin,
+            delta.from_mark,
+            delta.to,
+            delta.trajectories,
+            delta.rows,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
