@@ -6,4 +6,5 @@ PYBIND11_MODULE(_core, m) {
   bind_trackers(m);
   bind_alfworld(m);
   bind_state_table(m);
+  bind_kernels(m);
 }
