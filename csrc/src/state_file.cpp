@@ -230,8 +230,14 @@ StateTable::StateTable(const Options& options, std::uint64_t capacity, const std
     std::string fresh;
     const int descriptor = open_or_make(path, fresh);
     mapping_ = map_file(descriptor, !fresh.empty());
-    if (fresh.empty()) open_shared(options);
-    else if (!make_shared(capacity, path, fresh)) mapping_.reset();
+    if (fresh.empty()) {
+      open_shared(options);
+    } else if (!make_shared(capacity, path, fresh)) {
+      // In this order: the owners leave their list, which lies in the mapping.
+      map_.reset();
+      owners_.reset();
+      mapping_.reset();
+    }
   }
 }
 

@@ -44,15 +44,17 @@ def test_a_file_keeps_everything(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_processes_lose_no_update(tmp_path: Path) -> None:
-    rounds, names = 40, "abcd"
+@pytest.mark.parametrize("rounds", [3, 60])
+def test_processes_lose_no_update(tmp_path: Path, rounds: int) -> None:
+    """Also while they make the file, all at once."""
+    names = "abcd"
     processes = [start(tmp_path / "table", name, rounds) for name in names]
     for process in processes:
         process.communicate(timeout=120)
         assert process.returncode == 0
     table = StateTable(path=tmp_path / "table")
     assert table.t == 1 + 2 * rounds * len(names)
-    assert table.counts(hammer.COMMON).tolist() == [[rounds * len(names), rounds * len(names) // 2]] * 200
+    assert table.counts(hammer.COMMON).tolist() == [[rounds * len(names), (rounds + 1) // 2 * len(names)]] * 200
     for name in names:
         for number in range(rounds):
             assert (table.counts(hammer.own(name, number)) == 1).all()
