@@ -123,13 +123,12 @@ class Trainer:
 
     def _evaluate(self, name: str) -> list[Trajectory]:
         with self._progress.phase(name, len(self._held_out.task_ids), "game") as bar:
-            won = 0.0
+            outcomes: list[float] = []
 
             def on_episode(trajectory: Trajectory) -> None:
-                nonlocal won
-                won += trajectory.outcome
+                outcomes.append(trajectory.outcome)
                 bar.update()
-                bar.set_postfix(success=f"{won / bar.n:.3f}", refresh=False)
+                bar.set_postfix(success=f"{np.mean(outcomes):.3f}", refresh=False)
 
             return evaluate(
                 self._model,
