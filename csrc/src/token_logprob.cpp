@@ -33,7 +33,7 @@ void token_logprob_backward(const TokenRows& rows, const Array& stats, const Arr
   for (std::int64_t i = 0; i < reader.count(); ++i) {
     if (!clean || reader.active(i)) touched.push_back(i);
   }
-  if (2 * static_cast<std::int64_t>(touched.size()) > reader.count()) writer.expect_all();
+  writer.expect(touched.size());
   for_rows(touched, reader.vocabulary(), threads, [&](std::int64_t i) {
     if (!reader.active(i)) return writer.zero(i);
     write_row_gradient(reader.row(i), reader.token(i), kept[i], {g ? g[i] : 0, h ? h[i] : 0}, writer.row(i),

@@ -67,8 +67,9 @@ std::vector<std::int64_t> RowReader::checked_rows() const {
 RowWriter::RowWriter(const Array& out)
     : out_(out), offsets_(without_last(out_.shape), without_last(out_.strides)) {}
 
-void RowWriter::expect_all() const {
+void RowWriter::expect([[maybe_unused]] std::size_t rows) const {
 #if defined(__linux__)
+  if (8 * static_cast<std::int64_t>(rows) * out_.shape.back() < out_.size()) return;
   constexpr std::uintptr_t kHugePage = 1 << 21;
   const auto first = reinterpret_cast<std::uintptr_t>(out_.data);
   const auto last = first + static_cast<std::uintptr_t>(out_.size()) * size_of(out_.dtype);

@@ -115,7 +115,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     lead, n = a.hidden.shape[:-1], _row_count(a)
     logprobs = torch.zeros(n)
     entropy = torch.zeros(n if with_entropy else 0)
-    stats, chosen = torch.empty(n, 3, dtype=torch.float64), torch.empty(n, dtype=torch.float64)
+    stats, chosen = torch.zeros(n, 3, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     head = _Head(a)
     for block in _blocks(a):
         size = block.numbers.numel()

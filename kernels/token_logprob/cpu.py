@@ -69,7 +69,7 @@ def forward(
     lead = logits.shape[:-1]
     logprobs = torch.empty(lead)
     entropy = torch.empty(lead if with_entropy else 0)
-    stats = torch.empty(*lead, 3, dtype=torch.float64)
+    stats = torch.zeros(*lead, 3, dtype=torch.float64)
     _core.token_logprob_forward(
         described_rows(logits, token_ids, mask, temperatures, temperature, softcap),
         described(logprobs),
