@@ -1,5 +1,6 @@
 # make demo    trains an agent on generated ALFWorld games
 # make test    runs the test suite
+# make bench   times the CPU kernels against their peers; ARGS=--sweep for every size
 # Everything goes into $(VENV); nothing outside this folder is changed.
 
 export PYTHON ?= python3
@@ -34,6 +35,10 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/.ready
+	$(VENV)/bin/python -m pytest benchmarks --csv benchmarks/results/cpu.csv $(ARGS)
+	$(VENV)/bin/python -m benchmarks.plot benchmarks/results/cpu.csv benchmarks/results/cpu.png
 
 clean:
 	rm -rf $(VENV) build dist
