@@ -1,5 +1,6 @@
 # make demo    trains an agent on generated ALFWorld games
 # make test    runs the test suite
+# make soak    kills processes that count in a shared state table, at 200 random points
 # Everything goes into $(VENV); nothing outside this folder is changed.
 
 export PYTHON ?= python3
@@ -13,7 +14,7 @@ ARGS ?=
 
 SOURCES := $(shell find csrc -name '*.[ch]pp*')
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test soak lint bench clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -29,6 +30,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+soak: $(VENV)/.ready
+	SPO_FAST_KILLS=200 $(VENV)/bin/python -m pytest tests/memory/test_state_table_files.py -k killed_processes $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

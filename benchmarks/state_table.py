@@ -73,7 +73,11 @@ class DictOfDigests(DictOfStr):
         return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-PEERS: dict[str, Callable[[], Any]] = {"table": Table, "dict_of_str": DictOfStr, "dict_of_digests": DictOfDigests}
+PEERS: dict[str, Callable[[], Any]] = {
+    "table": Table,
+    "dict_of_str": DictOfStr,
+    "dict_of_digests": DictOfDigests,
+}
 
 
 def check_parity() -> None:
@@ -94,7 +98,16 @@ def timed(call: Callable[[], Any]) -> float:
 
 def core() -> None:
     """The C++ executable, at a million keys and at ten."""
-    names = ("hash", "mapping", "owners", "segment_map", "state_table", "state_delta", "state_file", "evidence")
+    names = (
+        "hash",
+        "mapping",
+        "owners",
+        "segment_map",
+        "state_table",
+        "state_delta",
+        "state_file",
+        "evidence",
+    )
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "state_table_core"
         sources = [ROOT / "csrc" / "src" / f"{name}.cpp" for name in names]
@@ -112,7 +125,11 @@ def python(keys: int = 150_000, passes: int = 3) -> None:
     for _ in range(passes):
         for name, peer in PEERS.items():
             memory = peer()
-            for operation, call in (("insert", memory.update), ("update", memory.update), ("look-up", memory.look_up)):
+            for operation, call in (
+                ("insert", memory.update),
+                ("update", memory.update),
+                ("look-up", memory.look_up),
+            ):
                 total = 0.0
                 for start in range(0, keys, BATCH):
                     texts = fresh_texts(start)
@@ -136,7 +153,9 @@ def published(states: int = 50_000, passes: int = 5) -> None:
             table.update([texts], [True])
             theirs.update(texts)
         trajectories = [fresh_texts(start, LENGTH) for start in range(0, 200 * LENGTH, LENGTH)]
-        ours = statistics.median(timed(lambda texts=texts: table.update([texts], [True])) for texts in trajectories)
+        ours = statistics.median(
+            timed(lambda texts=texts: table.update([texts], [True])) for texts in trajectories
+        )
 
         def rewrite() -> None:
             theirs.update(fresh_texts(0, LENGTH))
@@ -144,7 +163,9 @@ def published(states: int = 50_000, passes: int = 5) -> None:
                 json.dump(theirs.counts, file)
 
         other = statistics.median(timed(rewrite) for _ in range(passes))
-    print(f"published way, {states:,} states: {other * 1e3:.0f} ms; the table {ours * 1e6:.1f} us, {other / ours:,.0f} times")
+    print(
+        f"published way, {states:,} states: {other * 1e3:.0f} ms; the table {ours * 1e6:.1f} us, {other / ours:,.0f} times"
+    )
 
 
 def files(states: int = 10_000_000) -> None:

@@ -1,8 +1,8 @@
 // The state table's core, one thread: state_table_core KEYS
 //
-// Hashed keys in random order, in trajectories of 30: nanoseconds a key for insertion (growth from nothing included),
-// for an update of a known key and for a look-up; and the longest call, of 3,000 keys, while the table grew.
-// benchmarks/state_table.py compiles and runs it.
+// Hashed keys in random order, in trajectories of 30: nanoseconds a key for insertion (growth from nothing
+// included), for an update of a known key and for a look-up; and the longest call, of 3,000 keys, while the
+// table grew. benchmarks/state_table.py compiles and runs it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +20,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLength = 30, kBatch = 100 * kLength;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 template <class Call>
 double worst_call(std::span<const spo::Key> keys, Call&& call) {
@@ -51,8 +53,8 @@ int main(int argc, char** argv) {
   const auto report = [&](const char* name, auto&& call) {
     const Clock::time_point start = Clock::now();
     const double worst = worst_call(keys, call);
-    std::printf("%s %.1f ns, longest call %.2f ms\n", name, seconds_since(start) / static_cast<double>(count) * 1e9,
-                worst * 1e3);
+    std::printf("%s %.1f ns, longest call %.2f ms\n", name,
+                seconds_since(start) / static_cast<double>(count) * 1e9, worst * 1e3);
     std::shuffle(keys.begin(), keys.end(), random);
   };
   report("insert", update);
