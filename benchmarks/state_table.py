@@ -177,7 +177,6 @@ def files(states: int = 10_000_000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
         saved = timed(lambda: table.save(path))
-        del table
         loaded = timed(lambda: StateTable.load(path))
         print(f"{states:,} states, {path.stat().st_size >> 20} MiB: save {saved:.2f} s, load {loaded:.2f} s")
 
