@@ -1,6 +1,7 @@
 # make demo    trains an agent on generated ALFWorld games
 # make test    runs the test suite
 # make bench   times the CPU kernels against their peers; ARGS=--sweep for every size
+# make soak    kills processes that count in a shared state table, at 200 random points
 # Everything goes into $(VENV); nothing outside this folder is changed.
 
 export PYTHON ?= python3
@@ -14,7 +15,7 @@ ARGS ?=
 
 SOURCES := $(shell find csrc -name '*.[ch]pp*')
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test soak lint bench clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -30,6 +31,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+soak: $(VENV)/.ready
+	SPO_FAST_KILLS=200 $(VENV)/bin/python -m pytest tests/memory/test_state_table_files.py -k killed_processes $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

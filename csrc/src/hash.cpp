@@ -79,12 +79,17 @@ struct Sip {
 }  // namespace
 
 Digest digest128(std::string_view bytes) {
-  Lane lanes[4] = {{kA, kB}, {kC, kD}, {kB, kC}, {kD, kA}};
+  // Four variables while the text is long, so that they stay in registers.
+  Lane first{kA, kB}, second{kC, kD}, third{kB, kC}, fourth{kD, kA};
   const char* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 64; left -= 64, at += 64) {
-    for (int i = 0; i < 4; ++i) lanes[i].absorb(at + 16 * i);
+    first.absorb(at);
+    second.absorb(at + 16);
+    third.absorb(at + 32);
+    fourth.absorb(at + 48);
   }
+  Lane lanes[4] = {first, second, third, fourth};
   int lane = 0;
   for (; left >= 16; left -= 16, at += 16) lanes[lane++].absorb(at);
   if (left > 0) lanes[lane].absorb(Tail<16>({at, left}).bytes);

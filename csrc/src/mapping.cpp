@@ -75,6 +75,12 @@ void Mapping::extend(std::uint64_t offset, std::uint64_t bytes) {
     raise_system_error("StateTable: the file cannot grow");
 }
 
+void Mapping::populate([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  madvise(at(offset), bytes, MADV_POPULATE_WRITE);
+#endif
+}
+
 void Mapping::discard(std::uint64_t offset, std::uint64_t bytes) {
   if (shared()) {
     fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),

@@ -246,8 +246,12 @@ void SegmentMap::set_cut(const Key& key, Tally cut) {
   }
 }
 
+// Leaves of one size fill up at the same time; that they do not grow at the same time, each has a limit of
+// its own, down to 7/8 of the largest.
 bool SegmentMap::full(const Node& node, std::uint64_t word) const {
-  return node.used.load(std::memory_order_relaxed) >= most_used(pages_of(word));
+  const std::uint64_t share = node.prefix.load(std::memory_order_relaxed) * 0x9e3779b97f4a7c15ULL >> 56;
+  const std::uint32_t most = most_used(pages_of(word));
+  return node.used.load(std::memory_order_relaxed) >= most - (most / 8 * share >> 8);
 }
 
 void SegmentMap::grow(Node& node) {
@@ -276,6 +280,7 @@ void SegmentMap::grow(Node& node) {
     extend_tables(first, 2, std::min<std::uint64_t>(depth + 1, kDirectoryDepth));
   }
   const std::uint64_t offset = allocate(pages[0] + pages[1]);
+  mapping_.populate(offset, (pages[0] + pages[1]) * Mapping::kPage);
   const std::uint64_t words[2] = {leaf_word(offset, pages[0]),
                                   leaf_word(offset + pages[0] * Mapping::kPage, pages[1])};
   node.pending.store(leaf_word(offset, pages[0] + pages[1]), std::memory_order_release);

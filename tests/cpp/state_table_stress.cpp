@@ -17,7 +17,7 @@ namespace {
 
 using spo::StateTable;
 
-constexpr int kThreads = 8, kRounds = 40, kKeys = 400;
+constexpr int kThreads = 8, kRounds = 12, kKeys = 400;
 
 void require(bool condition, const char* what) {
   if (condition) return;

@@ -54,7 +54,9 @@ def test_processes_lose_no_update(tmp_path: Path, rounds: int) -> None:
         assert process.returncode == 0
     table = StateTable(path=tmp_path / "table")
     assert table.t == 1 + 2 * rounds * len(names)
-    assert table.counts(hammer.COMMON).tolist() == [[rounds * len(names), (rounds + 1) // 2 * len(names)]] * 200
+    assert (
+        table.counts(hammer.COMMON).tolist() == [[rounds * len(names), (rounds + 1) // 2 * len(names)]] * 200
+    )
     for name in names:
         for number in range(rounds):
             assert (table.counts(hammer.own(name, number)) == 1).all()

@@ -30,6 +30,9 @@ class Mapping {
 
   /// Makes [offset, offset + bytes) usable, huge pages where it is private and large.
   void extend(std::uint64_t offset, std::uint64_t bytes);
+  /// Has the system bring in pages that are about to be written, all at once: one page fault each costs more.
+  /// Where it cannot, they come one by one.
+  void populate(std::uint64_t offset, std::uint64_t bytes);
   /// Gives [offset, offset + bytes) back to the system; it reads as zero afterwards. A file system that
   /// cannot do so keeps the pages.
   void discard(std::uint64_t offset, std::uint64_t bytes);

@@ -3,22 +3,24 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from spo_fast.envs.alfworld import AlfworldGame
 from spo_fast.envs.protocol import Environment, TaskSet
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(page):
     """The names that the page's first Python block defines, and its length in lines of code."""
-    code = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S).group(1)
+    code = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S).group(1)
     names = {}
     exec(compile(code, page, "exec"), names)
     return names, sum(bool(line.strip()) for line in code.splitlines())
 
 
 def test_an_environment_of_ones_own():
-    names, lines = run("environments.md")
+    names, lines = run("docs/environments.md")
     assert lines <= 32, "30 lines, the page says"
     tasks = names["GuessTasks"]()
     assert isinstance(tasks, TaskSet)
@@ -36,5 +38,11 @@ def test_an_environment_of_ones_own():
 
 
 def test_alfworld():
-    names, _ = run("alfworld.md")
+    names, _ = run("docs/alfworld.md")
     assert isinstance(names["game"], AlfworldGame) and names["game"].steps == 1
+
+
+def test_the_loss_in_ones_own_trainer():
+    names, _ = run("README.md")
+    assert names["out"].loss.isfinite() and names["logits"].grad.abs().sum() > 0
+    assert names["raw"].tolist() == pytest.approx([1 - 3.5 / 9, -1.5 / 9])
