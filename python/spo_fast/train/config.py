@@ -212,7 +212,7 @@ class TrainConfig:
         return 2.0 if self.algorithm == "spo++" else 10.0
 
     @property
-    def advantage_measure(self) -> str:
+    def advantage_measure(self) -> Literal["action_token", "trajectory"]:
         if self.objective.advantage_measure is not None:
             return self.objective.advantage_measure
         return "action_token" if self.algorithm == "spo++" else "trajectory"

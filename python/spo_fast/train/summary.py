@@ -73,11 +73,7 @@ def area_under_curve(rewards: list[float]) -> float:
     """Trapezoid area divided by its width; the value itself for one point, 0 for none."""
     if len(rewards) < 2:
         return float(sum(rewards))
-    return (
-        float(np.trapezoid(rewards) / (len(rewards) - 1))
-        if hasattr(np, "trapezoid")
-        else float(np.trapz(rewards) / (len(rewards) - 1))
-    )
+    return (sum(rewards) - (rewards[0] + rewards[-1]) / 2) / (len(rewards) - 1)
 
 
 def summarise(
