@@ -8,7 +8,8 @@ export TORCH ?= torch==2.13.0
 # where PyTorch's CPU build comes from when there is no GPU; empty: the default build
 export TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export EXTRAS ?= train,dev
-OUTPUT ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+# the demo's folder; empty: one of its own under runs/
+OUTPUT ?=
 ARGS ?=
 
 SOURCES := $(shell find csrc -name '*.[ch]pp*')
@@ -25,7 +26,7 @@ $(VENV)/.ready: pyproject.toml CMakeLists.txt scripts/setup.sh $(SOURCES)
 	@touch $@
 
 demo: $(VENV)/.ready
-	$(VENV)/bin/spo-fast train --preset demo --output $(OUTPUT) $(ARGS)
+	$(VENV)/bin/spo-fast train --preset demo $(if $(OUTPUT),--output "$(OUTPUT)") $(ARGS)
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest $(ARGS)

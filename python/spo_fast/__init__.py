@@ -22,7 +22,6 @@ _LAZY = {
     "PromptTracker": "spo_fast.memory.prompt_tracker",
     "ReceiptOrderTracker": "spo_fast.memory.receipt_order_tracker",
     "TrainConfig": "spo_fast.train.config",
-    "train": "spo_fast.train.trainer",
 }
 
 __all__ = ["__version__", *_LAZY]
