@@ -1,5 +1,12 @@
-# make demo    trains an agent on generated ALFWorld games
-# make test    runs the test suite
+# make demo             trains an agent on generated ALFWorld games
+# make test             runs the test suite
+# make lint             checks style, types and who imports whom
+# make bench            runs the benchmarks; GAMES=FOLDER names the games of ALFWorld's
+# make test-textworld   installs the public ALFWorld engine (it compiles, minutes) and tests beside it
+# make parity           plays both engines side by side on every game of GAMES=FOLDER
+# make fuzz             feeds RUNS=N damaged games to the loader, under sanitizers; SEED=N names which
+# make clean            removes the environment and what was built
+# ARGS="..." goes on to the command: make demo ARGS="--seed 1", make test ARGS="tests/envs -k expert".
 # Everything goes into $(VENV); nothing outside this folder is changed.
 
 export PYTHON ?= python3
@@ -11,13 +18,16 @@ export EXTRAS ?= train,dev
 # the demo's folder; empty: one of its own under runs/
 OUTPUT ?=
 ARGS ?=
+GAMES ?= $(ALFWORLD_DATA)
+RUNS ?= 200000
+SEED ?= 1
 
 SOURCES := $(shell find csrc -name '*.[ch]pp*')
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench test-textworld parity games-given fuzz clean
 
 help:
-	@sed -n 's/^# make/make/p' Makefile
+	@sed -n 's/^# //p; /^$$/q' Makefile
 
 setup: $(VENV)/.ready
 
@@ -30,6 +40,27 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+bench: $(VENV)/.ready
+	SPO_FAST_GAMES="$(GAMES)" $(VENV)/bin/python -m pytest benchmarks $(ARGS)
+
+test-textworld: $(VENV)/.textworld
+	$(VENV)/bin/python -m pytest tests/envs/test_textworld.py tests/envs/test_parity_command.py $(ARGS)
+	$(VENV)/bin/python -m spo_fast.envs.alfworld.parity --generated 20
+
+parity: games-given $(VENV)/.textworld
+	$(VENV)/bin/python -m spo_fast.envs.alfworld.parity --games "$(GAMES)" $(ARGS)
+
+games-given:
+	@test -n "$(GAMES)" || { echo "make: GAMES=FOLDER must name a folder of game.tw-pddl files" >&2; exit 1; }
+
+$(VENV)/.textworld: $(VENV)/.ready
+	@EXTRAS="$(EXTRAS),alfworld" sh scripts/setup.sh
+	@touch $@
+
+fuzz: $(VENV)/.ready
+	SPO_FAST_FUZZ_RUNS=$(RUNS) SPO_FAST_FUZZ_SEED=$(SEED) \
+	  $(VENV)/bin/python -m pytest --timeout 0 tests/envs/test_alfworld_fuzz.py $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
