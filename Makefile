@@ -22,6 +22,10 @@ GAMES ?= $(ALFWORLD_DATA)
 RUNS ?= 200000
 SEED ?= 1
 
+ifneq ($(words $(VENV)),1)
+$(error VENV=$(VENV): make needs a path without spaces here; this folder's own path may have them)
+endif
+
 SOURCES := $(shell find csrc -name '*.[ch]pp*')
 
 .PHONY: help setup demo test lint bench test-textworld parity games-given fuzz clean
