@@ -3,3 +3,4 @@
 
 void bind_trackers(pybind11::module_& m);
 void bind_alfworld(pybind11::module_& m);
+void bind_kernels(pybind11::module_& m);

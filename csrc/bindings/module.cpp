@@ -5,4 +5,5 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "Compiled core of spo_fast.";
   bind_trackers(m);
   bind_alfworld(m);
+  bind_kernels(m);
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spo_fast.kernels.common.autograd import first_order_only
 from spo_fast.kernels.common.rows import Rows, rows_per_block, select_rows
-from spo_fast.kernels.token_logprob.checks import LOGIT_DTYPES, check_row_values, shape_faults, softcap_faults
+from spo_fast.kernels.token_logprob import cpu
+from spo_fast.kernels.token_logprob.checks import check_arguments, check_row_values
 from spo_fast.kernels.token_logprob.reference import RowStats, backward_rows, compute_dtype, forward_rows
 
 __all__ = ["token_logprobs"]
@@ -24,26 +25,19 @@ def token_logprobs(
     logit_softcap: float | None = None,
     return_entropy: bool = False,
     inplace_backward: bool = False,
+    backend: Literal["cpu", "reference"] = "reference",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """See :func:`spo_fast.token_logprobs`; this is its reference backend."""
+    """See :func:`spo_fast.token_logprobs`; ``backend`` is one that can compute it."""
     lead = logits.shape[:-1]
-    faults = (
-        [] if logits.dtype in LOGIT_DTYPES else [f"logits: expected a floating tensor, got {logits.dtype}"]
-    )
-    if logits.dim() == 0 or logits.shape[-1] == 0:
-        faults.append(f"logits: expected shape [..., V] with V >= 1, got {list(logits.shape)}")
-    faults += shape_faults(lead, token_ids, action_mask, temperature) + softcap_faults(logit_softcap)
-    if inplace_backward and any(s == 0 and n > 1 for s, n in zip(logits.stride(), logits.shape, strict=True)):
-        faults.append("inplace_backward: expected logits of their own memory, got an expanded tensor")
-    if faults:
-        raise ValueError("; ".join(faults))
+    check_arguments(logits, token_ids, action_mask, temperature, logit_softcap, inplace_backward)
     if not lead:  # a single row
         logits, token_ids = logits.unsqueeze(0), token_ids.unsqueeze(0)
         action_mask = None if action_mask is None else action_mask.unsqueeze(0)
     if isinstance(temperature, Tensor):
         temperature = temperature.detach().expand(token_ids.shape)
 
-    logprobs, entropy = _TokenLogprob.apply(
+    function = cpu.TokenLogprob if backend == "cpu" else _TokenLogprob
+    logprobs, entropy = function.apply(
         logits, token_ids, action_mask, temperature, logit_softcap, return_entropy, inplace_backward
     )
     if return_entropy:

@@ -13,6 +13,28 @@ LOGIT_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
+def check_arguments(
+    logits: Tensor,
+    token_ids: Tensor,
+    action_mask: Tensor | None,
+    temperature: Tensor | float,
+    logit_softcap: float | None,
+    inplace_backward: bool,
+) -> None:
+    """Raise a ValueError that names everything that is wrong with the arguments of ``token_logprobs``."""
+    faults = (
+        [] if logits.dtype in LOGIT_DTYPES else [f"logits: expected a floating tensor, got {logits.dtype}"]
+    )
+    if logits.dim() == 0 or logits.shape[-1] == 0:
+        faults.append(f"logits: expected shape [..., V] with V >= 1, got {list(logits.shape)}")
+    faults += shape_faults(logits.shape[:-1], token_ids, action_mask, temperature)
+    faults += softcap_faults(logit_softcap)
+    if inplace_backward and any(s == 0 and n > 1 for s, n in zip(logits.stride(), logits.shape, strict=True)):
+        faults.append("inplace_backward: expected logits of their own memory, got an expanded tensor")
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
 def shape_faults(
     lead: torch.Size, token_ids: Tensor, action_mask: Tensor | None, temperature: Tensor | float
 ) -> list[str]:

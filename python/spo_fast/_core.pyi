@@ -53,7 +53,9 @@ class ReceiptOrderTracker:
     def values(self, tasks: _Ints, /) -> _Floats: ...
     def evidence(self, tasks: _Ints, /) -> _Floats: ...
     @staticmethod
-    def from_evidence(rho_min: float, rho_max: float, d_half: float, evidence: _Floats) -> ReceiptOrderTracker: ...
+    def from_evidence(
+        rho_min: float, rho_max: float, d_half: float, evidence: _Floats
+    ) -> ReceiptOrderTracker: ...
 
 class GameState:
     def __eq__(self, other: object) -> bool: ...
@@ -101,3 +103,48 @@ class AlfworldBatch:
     def step(
         self, commands: Sequence[str]
     ) -> tuple[list[str], list[float], list[bool], list[bool], list[dict[str, Any]]]: ...
+
+# (address, dtype, shape, strides) of an array, or None for one that is not given
+_Array = tuple[int, str, Sequence[int], Sequence[int]] | None
+# logits, token ids, mask, temperatures, temperature, softcap (0: none)
+_Rows = tuple[_Array, _Array, _Array, _Array, float, float]
+
+def cpu_path() -> str: ...
+def choose_cpu_path(name: str) -> None: ...
+def token_logprob_forward(
+    rows: _Rows, logprobs: _Array, entropy: _Array, stats: _Array, threads: int
+) -> None: ...
+def token_logprob_backward(
+    rows: _Rows,
+    stats: _Array,
+    grad_logprobs: _Array,
+    grad_entropy: _Array,
+    out: _Array,
+    clean: bool,
+    threads: int,
+) -> None: ...
+
+# old log-probs, advantages, mask, rollout and reference log-probs, entropy, segment ids, cu_seqlens, normalizer,
+# whether advantages are one a sequence
+_Tokens = tuple[_Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, bool]
+
+def policy_loss(
+    logprobs: _Array,
+    tokens: _Tokens,
+    options: dict[str, Any],
+    grad_logprobs: _Array,
+    grad_entropy: _Array,
+    loss: _Array,
+    metrics: _Array,
+    threads: int,
+) -> None: ...
+def fused_policy_loss(
+    rows: _Rows,
+    tokens: _Tokens,
+    options: dict[str, Any],
+    gradient: _Array,
+    clean: bool,
+    loss: _Array,
+    metrics: _Array,
+    threads: int,
+) -> None: ...

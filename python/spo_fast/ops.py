@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
-from spo_fast.kernels import linear_token_logprob, token_logprob
+from spo_fast.kernels import fused_policy_loss, linear_token_logprob, token_logprob
 from spo_fast.kernels import normalize_advantages as _normalize
 from spo_fast.kernels import policy_loss as _policy
 from spo_fast.kernels.normalize_advantages.reference import Measure
@@ -26,20 +27,31 @@ __all__ = [
 
 Backend = Literal["auto", "triton", "cpu", "reference"]
 _BACKENDS: tuple[Backend, ...] = get_args(Backend)
-_BUILT = ("reference",)
 
 
-def _pick(backend: Backend) -> str:
-    """The backend that ``backend`` means; only "auto" chooses for itself."""
+def _check_backend(backend: Backend) -> None:
     if backend not in _BACKENDS:
         raise ValueError(f"backend: expected one of {_BACKENDS}, got {backend!r}")
-    if backend == "auto":
-        return "reference"
-    if backend not in _BUILT:
+    if backend == "triton":
         raise NotImplementedError(
-            f"backend={backend!r}: these kernels are not built yet; use backend='auto' or 'reference'"
+            "backend='triton': these kernels are not built yet; use backend='auto', 'cpu' or 'reference'"
         )
-    return backend
+
+
+def _pick(
+    backend: Backend, name: str, x: Tensor, cpu_dtypes: tuple[torch.dtype, ...]
+) -> Literal["cpu", "reference"]:
+    """The backend that ``backend`` means for ``x``; only "auto" chooses for itself."""
+    _check_backend(backend)
+    if backend == "reference":
+        return "reference"
+    if x.device.type == "cpu" and x.dtype in cpu_dtypes:
+        return "cpu"
+    if backend == "cpu":
+        raise ValueError(
+            f"{name}: expected one of {cpu_dtypes} on a CPU with backend='cpu', got {x.dtype} on {x.device}"
+        )
+    return "reference"
 
 
 def token_logprobs(
@@ -84,7 +96,6 @@ def token_logprobs(
             sync.
         NotImplementedError: when second derivatives are asked for.
     """
-    _pick(backend)
     return token_logprob.token_logprobs(
         logits,
         token_ids,
@@ -93,6 +104,7 @@ def token_logprobs(
         logit_softcap=logit_softcap,
         return_entropy=return_entropy,
         inplace_backward=inplace_backward,
+        backend=_pick(backend, "logits", logits, token_logprob.cpu.DTYPES),
     )
 
 
@@ -141,7 +153,7 @@ def linear_token_logprobs(
         ValueError: as :func:`token_logprobs` does.
         NotImplementedError: when second derivatives are asked for.
     """
-    _pick(backend)
+    _check_backend(backend)
     return linear_token_logprob.linear_token_logprobs(
         hidden,
         lm_head_weight,
@@ -231,7 +243,6 @@ def policy_loss(
         defaults from SPO++.
     Differs: sequence and segment ratios use the mean of unclamped log-ratios, and clipping stays per token.
     """
-    _pick(backend)
     options = PolicyLossOptions(
         clip_low=clip_low,
         clip_high=clip_high,
@@ -258,6 +269,7 @@ def policy_loss(
         normalizer=normalizer,
         segment_ids=segment_ids,
         cu_seqlens=cu_seqlens,
+        backend=_pick(backend, "logprobs", logprobs, _policy.cpu.DTYPES),
     )
 
 
@@ -265,7 +277,8 @@ class SPOLoss(nn.Module):
     """:func:`policy_loss` with its options held, on log-probs, logits or hidden states.
 
     Args:
-        inplace_backward: with logits, write their gradient over them; see :func:`token_logprobs`.
+        inplace_backward: with logits, write their gradient over them; see :func:`token_logprobs`. In the single pass that
+            happens with the loss already.
         backend: ``"auto"`` or one by name.
         options: every option of :func:`policy_loss` that is not data: clip_low, clip_high, dual_clip, rollout_is_cap,
             kl_coef, kl_estimator, kl_log_ratio_clamp, entropy_coef, aggregation, max_length, log_ratio_clamp, ratio_level.
@@ -277,7 +290,7 @@ class SPOLoss(nn.Module):
 
     def __init__(self, *, inplace_backward: bool = False, backend: Backend = "auto", **options: Any) -> None:
         super().__init__()
-        _pick(backend)
+        _check_backend(backend)
         self.options = PolicyLossOptions(**options)
         self.inplace_backward = inplace_backward
         self.backend: Backend = backend
@@ -306,10 +319,33 @@ class SPOLoss(nn.Module):
     ) -> PolicyLossOutput:
         """The loss of exactly one of ``logprobs``, ``logits`` (with ``token_ids``) and ``hidden`` (also ``lm_head_weight``).
 
-        Entropy is computed from logits or hidden states when ``entropy_coef`` is not 0 and none is given. The other
+        Entropy is computed from logits or hidden states when ``entropy_coef`` is not 0 and none is given. Float32 and
+        bfloat16 logits on a CPU, with ratios of tokens, take a single pass that computes their gradient with the loss
+        (with ``inplace_backward`` over the logits, at once); it can be propagated once. The other
         arguments are those of :func:`policy_loss`, :func:`token_logprobs` and :func:`linear_token_logprobs`.
         """
         self._check_source(logprobs, logits, hidden, token_ids, lm_head_weight)
+        if (
+            logits is not None
+            and self.backend in ("auto", "cpu")
+            and fused_policy_loss.fits(logits, self.options, entropy)
+        ):
+            return fused_policy_loss.fused_policy_loss(
+                logits,
+                token_ids,  # type: ignore[arg-type]
+                advantages,
+                action_mask,
+                self.options,
+                temperature=temperature,
+                logit_softcap=logit_softcap,
+                inplace=self.inplace_backward,
+                old_logprobs=old_logprobs,
+                rollout_logprobs=rollout_logprobs,
+                ref_logprobs=ref_logprobs,
+                segment_ids=segment_ids,
+                cu_seqlens=cu_seqlens,
+                normalizer=normalizer,
+            )
         if logprobs is None:
             assert token_ids is not None
             with_entropy = self.options.entropy_coef != 0 and entropy is None

@@ -16,6 +16,8 @@ from tests.tolerances import FLOAT32, FLOAT64, LOGPROB_LARGE_VOCABULARY
 
 INF = math.inf
 
+pytestmark = pytest.mark.usefixtures("path")
+
 
 def with_entropy(*args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     result = token_logprobs(*args, return_entropy=True, **options)
@@ -355,7 +357,10 @@ def test_arguments_are_checked(options: dict[str, Any], message: str) -> None:
         token_logprobs(**arguments)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "triton"])
-def test_named_backends_do_not_fall_back(backend: Any) -> None:
+def test_named_backends_do_not_fall_back() -> None:
     with pytest.raises(NotImplementedError, match="not built yet"):
-        token_logprobs(torch.randn(2, 5), torch.tensor([0, 1]), backend=backend)
+        token_logprobs(torch.randn(2, 5), torch.tensor([0, 1]), backend="triton")
+    with pytest.raises(
+        ValueError, match=r"logits: expected one of .* on a CPU with backend='cpu', got torch\.float64"
+    ):
+        token_logprobs(torch.randn(2, 5).double(), torch.tensor([0, 1]), backend="cpu")

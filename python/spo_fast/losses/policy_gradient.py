@@ -26,11 +26,23 @@ RatioLevel = Literal["token", "sequence", "segment"]
 RATIO_LEVELS: tuple[RatioLevel, ...] = get_args(RatioLevel)
 
 
+METRICS = (
+    "clip_fraction",
+    "dual_clip_fraction",
+    "approx_kl",
+    "ratio_mean",
+    "ratio_max",
+    "kl_mean",
+    "rollout_is_mean",
+    "ess",
+    "tokens",
+)
+
+
 class PolicyLossOutput(NamedTuple):
     """A loss to differentiate and what to log about it.
 
-    ``metrics`` holds detached 0-d tensors on the loss's device: clip_fraction, dual_clip_fraction, approx_kl, ratio_mean,
-    ratio_max, kl_mean, rollout_is_mean, ess and tokens.
+    ``metrics`` holds detached 0-d tensors on the loss's device, named by :data:`METRICS`.
     """
 
     loss: Tensor
@@ -135,6 +147,49 @@ def rollout_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float) 
         return torch.exp(torch.clamp(log_difference(old_logprobs, rollout_logprobs), max=math.log(cap)))
 
 
+def checked_layout(
+    logprobs: Tensor,
+    advantages: Tensor,
+    options: PolicyLossOptions,
+    *,
+    normalizer: Tensor | float | None,
+    cu_seqlens: Tensor | None,
+    read: bool,
+    **tokens: Tensor | None,
+) -> Layout:
+    """The layout of the arguments of :func:`policy_loss`; ``tokens``: those shaped like ``logprobs``, by name.
+
+    Raises:
+        ValueError: naming everything that is wrong with them.
+    """
+    layout = layout_of("logprobs", logprobs, cu_seqlens, read=read)
+    faults = [
+        f"{name}: expected the shape of logprobs, {list(logprobs.shape)}, got {list(x.shape)}"
+        for name, x in tokens.items()
+        if x is not None and x.shape != logprobs.shape
+    ]
+    if not logprobs.is_floating_point():
+        faults.append(f"logprobs: expected a floating tensor, got {logprobs.dtype}")
+    if options.entropy_coef != 0 and tokens["entropy"] is None:
+        faults.append(f"entropy: expected a tensor with entropy_coef={options.entropy_coef}, got None")
+    if options.kl_coef != 0 and tokens["ref_logprobs"] is None:
+        faults.append(f"ref_logprobs: expected a tensor with kl_coef={options.kl_coef}, got None")
+    segment_ids = tokens["segment_ids"]
+    if options.ratio_level == "segment" and (segment_ids is None or segment_ids.is_floating_point()):
+        got = None if segment_ids is None else segment_ids.dtype
+        faults.append(f"segment_ids: expected ints with ratio_level='segment', got {got}")
+    faults += check_normalizer(normalizer)
+    per_sequence = advantages.shape in ((layout.sequences,), (layout.sequences, 1))
+    if advantages.shape != logprobs.shape and not per_sequence:
+        faults.append(
+            f"advantages: expected {list(logprobs.shape)}, one a token, or [{layout.sequences}] or "
+            f"[{layout.sequences}, 1], one a sequence, got {list(advantages.shape)}"
+        )
+    if faults:
+        raise ValueError("; ".join(faults))
+    return layout
+
+
 def policy_loss(
     logprobs: Tensor,
     old_logprobs: Tensor | None,
@@ -151,39 +206,20 @@ def policy_loss(
     read: bool = False,
 ) -> PolicyLossOutput:
     """The definition of :func:`spo_fast.policy_loss`; ``read``: whether checks may look at the values of ``cu_seqlens``."""
-    layout = layout_of("logprobs", logprobs, cu_seqlens, read=read)
-    tokens = {
-        "old_logprobs": old_logprobs,
-        "action_mask": action_mask,
-        "rollout_logprobs": rollout_logprobs,
-        "ref_logprobs": ref_logprobs,
-        "entropy": entropy,
-        "segment_ids": segment_ids,
-    }
-    faults = [
-        f"{name}: expected the shape of logprobs, {list(logprobs.shape)}, got {list(x.shape)}"
-        for name, x in tokens.items()
-        if x is not None and x.shape != logprobs.shape
-    ]
-    if not logprobs.is_floating_point():
-        faults.append(f"logprobs: expected a floating tensor, got {logprobs.dtype}")
-    if options.entropy_coef != 0 and entropy is None:
-        faults.append(f"entropy: expected a tensor with entropy_coef={options.entropy_coef}, got None")
-    if options.kl_coef != 0 and ref_logprobs is None:
-        faults.append(f"ref_logprobs: expected a tensor with kl_coef={options.kl_coef}, got None")
-    if options.ratio_level == "segment" and (segment_ids is None or segment_ids.is_floating_point()):
-        got = None if segment_ids is None else segment_ids.dtype
-        faults.append(f"segment_ids: expected ints with ratio_level='segment', got {got}")
-    faults += check_normalizer(normalizer)
-    per_sequence = advantages.shape in ((layout.sequences,), (layout.sequences, 1))
-    if advantages.shape != logprobs.shape and not per_sequence:
-        faults.append(
-            f"advantages: expected {list(logprobs.shape)}, one a token, or [{layout.sequences}] or "
-            f"[{layout.sequences}, 1], one a sequence, got {list(advantages.shape)}"
-        )
-    if faults:
-        raise ValueError("; ".join(faults))
-
+    layout = checked_layout(
+        logprobs,
+        advantages,
+        options,
+        normalizer=normalizer,
+        cu_seqlens=cu_seqlens,
+        read=read,
+        old_logprobs=old_logprobs,
+        action_mask=action_mask,
+        rollout_logprobs=rollout_logprobs,
+        ref_logprobs=ref_logprobs,
+        entropy=entropy,
+        segment_ids=segment_ids,
+    )
     dtype = torch.float64 if logprobs.dtype == torch.float64 else torch.float32
     mask = action_mask != 0
 
