@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spo_fast.envs.alfworld import demonstration, vocabulary
+from spo_fast.envs.alfworld import FILLER_WORDS, AlfworldGame, demonstration, vocabulary
 from spo_fast.rollout.chat import ChatFormat
 from spo_fast.train.config import TrainConfig
 from spo_fast.train.imitation import Demonstrated, imitate, record
@@ -35,11 +35,13 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
 def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     """A tiny model that has imitated the expert, and its tokenizer."""
     settings = config.policy
-    tokenizer = make_tokenizer(vocabulary())
+    games = imitation_games(config.tasks, config.seed, settings.demonstrations)
+    names = {name for game in games for name in game.entities.values()}
+    tokenizer = make_tokenizer(vocabulary(), names=names, filler=FILLER_WORDS)
     model = make_model(tokenizer, settings, seed=config.seed)
-    if settings.demonstrations == 0:
+    if not games:
         return model, tokenizer
-    demonstrations = _demonstrations(config, tokenizer, progress)
+    demonstrations = _demonstrations(games, config, tokenizer, progress)
     with progress.phase("imitate the expert", 0, "step") as bar:
 
         def on_step(step: int, steps: int, loss: float) -> None:
@@ -58,7 +60,9 @@ def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> list[Demonstrated]:
+def _demonstrations(
+    games: list[AlfworldGame], config: TrainConfig, tokenizer: Any, progress: Progress
+) -> list[Demonstrated]:
     chat = ChatFormat(tokenizer, config.policy.system_prompt)
     rng = np.random.default_rng([config.seed, 77])
 
@@ -66,8 +70,8 @@ def _demonstrations(config: TrainConfig, tokenizer: Any, progress: Progress) -> 
         return tokenizer.encode(text, add_special_tokens=False)
 
     out = []
-    with progress.phase("expert's episodes", config.policy.demonstrations, "game") as bar:
-        for game in imitation_games(config.tasks, config.seed, config.policy.demonstrations):
+    with progress.phase("expert's episodes", len(games), "game") as bar:
+        for game in games:
             shown = demonstration(game, rng, mistakes=config.policy.mistakes)
             if shown is not None:
                 out.append(record(game, shown.commands, shown.mistakes, chat, encode))

@@ -28,21 +28,29 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tokenizer(words: Iterable[str]) -> Any:
+def make_tokenizer(words: Iterable[str], *, names: Iterable[str] = (), filler: Iterable[str] = ()) -> Any:
     """A lower-casing word-level tokenizer that drops punctuation; decoding joins words with single spaces.
 
     Args:
         words: the vocabulary, besides the special tokens. Other words become ``<|unknown|>``.
+        names: phrases such as "cabinet 2" that are one token each; a name that is not among them is read word by
+            word. One token a thing lets two layers learn to copy it; a name of two needs several times the steps.
+        filler: words to drop, as punctuation is.
     """
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = [*SPECIAL, *sorted(set(words) - set(SPECIAL))]
+    filler = sorted(filler)
+    vocabulary = [*SPECIAL, *sorted(set(words) - set(SPECIAL) - set(filler))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
+    dropped = [Regex(r"[^\w\s]+")]
+    if filler:
+        dropped.append(Regex(rf"\b(?:{'|'.join(filler)})\b"))
     tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\w\s]+"), " ")]
+        [normalizers.Lowercase(), *(normalizers.Replace(pattern, " ") for pattern in dropped)]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_tokens([AddedToken(name, single_word=True, normalized=True) for name in sorted(set(names))])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

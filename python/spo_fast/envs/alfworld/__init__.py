@@ -14,9 +14,10 @@ from spo_fast.envs.alfworld.game import (
 from spo_fast.envs.alfworld.generator import generate_games
 from spo_fast.envs.alfworld.tasks import AlfworldTasks
 from spo_fast.envs.alfworld.textworld import TextworldError, TextworldGame, TextworldTasks
-from spo_fast.envs.alfworld.vocabulary import vocabulary
+from spo_fast.envs.alfworld.vocabulary import FILLER_WORDS, vocabulary
 
 __all__ = [
+    "FILLER_WORDS",
     "SPLITS",
     "TASK_TYPES",
     "AlfworldBatch",

@@ -7,7 +7,13 @@ from importlib import resources
 
 from spo_fast.envs.alfworld.rooms import HOMES, OTHER_NAMES, ROOMS
 
-__all__ = ["vocabulary"]
+__all__ = ["FILLER_WORDS", "vocabulary"]
+
+# Words of observations and task sentences that no command uses and that tell nothing: a reader may skip them.
+FILLER_WORDS = frozenset(
+    "welcome textworld alfred you are in the middle of a an room looking quickly around it and your is some on at "
+    "see under using".split()
+)
 
 # what the engine says beyond the grammar's sentences, and the verbs of task sentences
 _OTHER_WORDS = (
