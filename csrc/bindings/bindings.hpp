@@ -3,4 +3,5 @@
 
 void bind_trackers(pybind11::module_& m);
 void bind_alfworld(pybind11::module_& m);
+void bind_state_table(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);

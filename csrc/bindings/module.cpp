@@ -5,5 +5,6 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "Compiled core of spo_fast.";
   bind_trackers(m);
   bind_alfworld(m);
+  bind_state_table(m);
   bind_kernels(m);
 }

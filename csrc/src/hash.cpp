@@ -1,56 +1,129 @@
 #include "spo/hash.hpp"
 
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
 namespace spo {
 namespace {
 
-std::uint64_t rotate_left(std::uint64_t x, int n) { return (x << n) | (x >> (64 - n)); }
+using Word = std::uint64_t;
 
-std::uint64_t finish(std::uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdULL;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ULL;
-  return x ^ (x >> 33);
-}
+// Odd words without a pattern: the binary digits of the square roots of 2, 3, 5 and 7.
+constexpr Word kA = 0x6a09e667f3bcc909ULL, kB = 0xbb67ae8584caa73bULL, kC = 0x3c6ef372fe94f82bULL,
+               kD = 0xa54ff53a5f1d36f1ULL;
 
-std::uint64_t little_endian(const unsigned char* bytes, std::size_t count) {
-  std::uint64_t word = 0;
-  for (std::size_t i = 0; i < count; ++i) word |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+Word little_endian(const char* bytes) {
+  Word word;
+  std::memcpy(&word, bytes, sizeof word);
+  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
   return word;
 }
 
+Word finish(Word x) {
+  x ^= x >> 32;
+  x *= kC;
+  x ^= x >> 29;
+  x *= kD;
+  return x ^ (x >> 32);
+}
+
+struct Lane {
+  Word x, y;
+
+  // A bijection of the two words for any state, so that a lane forgets nothing.
+  void absorb(Word first, Word second) {
+    x = std::rotl(x ^ std::rotl(first * kA, 31) * kB, 27) + y;
+    x = x * 5 + kC;
+    y = std::rotl(y ^ std::rotl(second * kB, 33) * kA, 31) + x;
+  }
+  void absorb(const char* bytes) { absorb(little_endian(bytes), little_endian(bytes + 8)); }
+};
+
+// The last bytes of a text as words, padded with zeros.
+template <std::size_t N>
+struct Tail {
+  char bytes[N] = {};
+  explicit Tail(std::string_view rest) {
+    if (!rest.empty()) std::memcpy(bytes, rest.data(), rest.size());
+  }
+};
+
+struct Sip {
+  Word v0, v1, v2, v3;
+
+  void round() {
+    v0 += v1;
+    v2 += v3;
+    v1 = std::rotl(v1, 13) ^ v0;
+    v3 = std::rotl(v3, 16) ^ v2;
+    v0 = std::rotl(v0, 32);
+    v2 += v1;
+    v0 += v3;
+    v1 = std::rotl(v1, 17) ^ v2;
+    v3 = std::rotl(v3, 21) ^ v0;
+    v2 = std::rotl(v2, 32);
+  }
+  void absorb(Word word) {
+    v3 ^= word;
+    round();
+    round();
+    v0 ^= word;
+  }
+  Word squeeze() {
+    for (int i = 0; i < 4; ++i) round();
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
+};
+
 }  // namespace
 
+Digest digest128(std::string_view bytes) {
+  Lane lanes[4] = {{kA, kB}, {kC, kD}, {kB, kC}, {kD, kA}};
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 64; left -= 64, at += 64) {
+    for (int i = 0; i < 4; ++i) lanes[i].absorb(at + 16 * i);
+  }
+  int lane = 0;
+  for (; left >= 16; left -= 16, at += 16) lanes[lane++].absorb(at);
+  if (left > 0) lanes[lane].absorb(Tail<16>({at, left}).bytes);
+
+  Lane& all = lanes[0];
+  if (bytes.size() > 16) {
+    for (int i = 1; i < 4; ++i) all.absorb(lanes[i].x, lanes[i].y);
+  }
+  Word a = all.x ^ bytes.size(), b = all.y;
+  a += b;
+  b += a;
+  a = finish(a);
+  b = finish(b);
+  a += b;
+  b += a;
+  return {a, b};
+}
+
+Digest keyed_digest128(std::string_view bytes, const HashKey& key) {
+  Sip sip{key.a ^ 0x736f6d6570736575ULL, key.b ^ 0x646f72616e646f6dULL ^ 0xee, key.a ^ 0x6c7967656e657261ULL,
+          key.b ^ 0x7465646279746573ULL};
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) sip.absorb(little_endian(at));
+  sip.absorb(little_endian(Tail<8>({at, left}).bytes) | static_cast<Word>(bytes.size()) << 56);
+  sip.v2 ^= 0xee;
+  const Word a = sip.squeeze();
+  sip.v1 ^= 0xdd;
+  return {a, sip.squeeze()};
+}
+
 Hash128 hash128(std::string_view bytes) {
-  constexpr std::uint64_t c1 = 0x87c37b91114253d5ULL, c2 = 0x4cf5ad432745937fULL;
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const std::size_t size = bytes.size(), tail = size % 16;
-  std::uint64_t h1 = 0, h2 = 0;
-  const auto mix1 = [&](std::uint64_t k) { h1 ^= rotate_left(k * c1, 31) * c2; };
-  const auto mix2 = [&](std::uint64_t k) { h2 ^= rotate_left(k * c2, 33) * c1; };
-  for (std::size_t i = 0; i + 16 <= size; i += 16) {
-    mix1(little_endian(data + i, 8));
-    h1 = (rotate_left(h1, 27) + h2) * 5 + 0x52dce729;
-    mix2(little_endian(data + i + 8, 8));
-    h2 = (rotate_left(h2, 31) + h1) * 5 + 0x38495ab5;
+  const Digest digest = digest128(bytes);
+  Hash128 out;
+  for (std::size_t i = 0; i < 8; ++i) {
+    out[i] = static_cast<unsigned char>(digest.a >> (8 * i));
+    out[i + 8] = static_cast<unsigned char>(digest.b >> (8 * i));
   }
-  const unsigned char* rest = data + (size - tail);
-  if (tail > 8) mix2(little_endian(rest + 8, tail - 8));
-  if (tail > 0) mix1(little_endian(rest, tail < 8 ? tail : 8));
-  h1 ^= size;
-  h2 ^= size;
-  h1 += h2;
-  h2 += h1;
-  h1 = finish(h1);
-  h2 = finish(h2);
-  h1 += h2;
-  h2 += h1;
-  Hash128 digest;
-  for (int i = 0; i < 8; ++i) {
-    digest[static_cast<std::size_t>(i)] = static_cast<unsigned char>(h1 >> (8 * i));
-    digest[static_cast<std::size_t>(i + 8)] = static_cast<unsigned char>(h2 >> (8 * i));
-  }
-  return digest;
+  return out;
 }
 
 }  // namespace spo

@@ -21,6 +21,8 @@ _LAZY = {
     "spo_advantages": "spo_fast.advantages.spo",
     "PromptTracker": "spo_fast.memory.prompt_tracker",
     "ReceiptOrderTracker": "spo_fast.memory.receipt_order_tracker",
+    "StateTable": "spo_fast.memory.state_table",
+    "StateDelta": "spo_fast.memory.state_table",
     "TrainConfig": "spo_fast.train.config",
 }
 

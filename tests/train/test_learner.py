@@ -9,7 +9,7 @@ import transformers
 
 from spo_fast.rollout.collector import Request, Trajectory
 from spo_fast.train.config import OptimisationConfig, TrainConfig
-from spo_fast.train.learner import Learner, microbatches
+from spo_fast.train.learner import Learner, learning_rate, microbatches
 
 SMALL = dict(vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=16)  # fmt: skip
 
@@ -132,3 +132,13 @@ def test_clipping_and_cap_come_from_the_config():
     trajectories = make_trajectories()
     metrics = Learner(make_model(), config).update(trajectories, np.ones(7), np.random.default_rng(0))
     assert metrics["rollout_is_mean"] == pytest.approx(1.0)
+
+
+def test_learning_rate_rises_then_stays_or_falls():
+    settings = OptimisationConfig(updates=10, warmup_updates=2, learning_rate=1.0)
+    assert [learning_rate(settings, i) for i in range(10)] == [0.5, *[1.0] * 9]
+    falling = [learning_rate(dataclasses.replace(settings, schedule="linear"), i) for i in range(10)]
+    assert falling == pytest.approx([0.5, 1.0, *(0.1 + 0.9 * k / 8 for k in range(7, -1, -1))])
+    assert learning_rate(
+        OptimisationConfig(updates=1, learning_rate=1.0, schedule="linear"), 0
+    ) == pytest.approx(0.1)

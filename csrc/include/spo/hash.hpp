@@ -7,7 +7,23 @@ namespace spo {
 
 using Hash128 = std::array<unsigned char, 16>;
 
-// MurmurHash3 x64 128 with seed 0, read byte by byte: the same on every machine and build.
+/// The same 128 bits as two little-endian words.
+struct Digest {
+  std::uint64_t a = 0, b = 0;
+  bool operator==(const Digest&) const = default;
+};
+
+/// The secret of a seeded hash.
+using HashKey = Digest;
+
+/// 128 bits of a text, the same on every machine and build: four lanes of 16 bytes, each word multiplied,
+/// rotated and multiplied before it joins its lane. Not for text that an adversary writes.
+Digest digest128(std::string_view bytes);
+
+/// SipHash-2-4 with 128 bits of output: whoever does not know the key cannot make two texts meet.
+Digest keyed_digest128(std::string_view bytes, const HashKey& key);
+
+/// The bytes of digest128.
 Hash128 hash128(std::string_view bytes);
 
 }  // namespace spo

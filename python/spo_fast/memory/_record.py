@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,22 @@ def write_record(path: str | os.PathLike[str], kind: str, schema: int, state: di
         + [array.astype(array.dtype.newbyteorder("<"), order="C").tobytes() for array in arrays.values()]
     )
 
+    with replaced(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+        file.write(body)
+        file.write(hashlib.sha256(body).digest())
+
+
+@contextlib.contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor of a temporary file that takes the place of ``path`` at the end, once its bytes are on the disk."""
     target = Path(path)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            file.write(hashlib.sha256(body).digest())
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            yield descriptor
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.chmod(temporary, _file_mode(target))
         os.replace(temporary, target)
     except BaseException:

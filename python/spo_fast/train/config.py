@@ -120,6 +120,7 @@ class OptimisationConfig:
         tokens_per_microbatch: padded tokens that go through the model at once.
         learning_rate: of AdamW.
         warmup_updates: updates over which the learning rate rises to its value.
+        schedule: after them it stays ("constant") or falls to a tenth at the last update ("linear").
         weight_decay: of AdamW.
         max_grad_norm: a gradient with a larger norm is scaled down to it.
     """
@@ -130,6 +131,7 @@ class OptimisationConfig:
     tokens_per_microbatch: int = _bounded(16384, 1)
     learning_rate: float = _bounded(1e-3, above=0)
     warmup_updates: int = _bounded(0, 0)
+    schedule: Literal["constant", "linear"] = "constant"
     weight_decay: float = _bounded(0.01, 0)
     max_grad_norm: float = _bounded(1.0, above=0)
 

@@ -11,7 +11,7 @@ import torch
 
 from spo_fast.ops import SPOLoss, linear_token_logprobs, token_logprobs
 from spo_fast.rollout.collector import Trajectory
-from spo_fast.train.config import TrainConfig
+from spo_fast.train.config import OptimisationConfig, TrainConfig
 
 
 @dataclass
@@ -169,13 +169,22 @@ class Learner:
                     sums[name] = sums.get(name, torch.zeros_like(value)) + value * tokens / count
             sums["loss"] = sums.get("loss", torch.zeros_like(out.loss)) + out.loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
-        warmup = self._settings.warmup_updates
-        scale = min(1.0, (self._updates + 1) / warmup) if warmup else 1.0
         for group_options in self._optimizer.param_groups:
-            group_options["lr"] = self._settings.learning_rate * scale
+            group_options["lr"] = learning_rate(self._settings, self._updates)
         self._optimizer.step()
         sums["grad_norm"] = norm
         return {name: float(value) for name, value in sums.items()}
+
+
+def learning_rate(settings: OptimisationConfig, update: int) -> float:
+    """The learning rate of an update; the first one's number is 0."""
+    done, warmup = update + 1, settings.warmup_updates
+    if done < warmup:
+        return settings.learning_rate * done / warmup
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    left = (settings.updates - done) / max(1, settings.updates - warmup)
+    return settings.learning_rate * (0.1 + 0.9 * max(0.0, left))
 
 
 def _spread(values: list[np.ndarray], batch: PaddedBatch) -> torch.Tensor:
