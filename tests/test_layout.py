@@ -1,5 +1,6 @@
 """What is installed, and who imports whom."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -85,6 +86,18 @@ def test_kernels_has_no_init():
 def test_imports_go_downwards():
     done = subprocess.run([Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stub_and_extension_agree():
+    """What is there and under which name; of its types the extension tells nothing."""
+    command = [sys.executable, "-m", "mypy.stubtest", "--concise", "spo_fast._core"]
+    path = {**os.environ, "MYPYPATH": str(ROOT / "python")}
+    done = subprocess.run(command, cwd=ROOT, env=path, capture_output=True, text=True)
+    # pybind11's own: its metaclass, and the constructor of a class that has none
+    own = ("metaclass differs", 'GameState.__init__ is inconsistent, stub does not have *args parameter "args"')
+    lines = done.stdout.splitlines()
+    faults = [line for line in lines if not line.endswith(own)]
+    assert faults == [] and len(lines) > 5, done.stdout + done.stderr
 
 
 def test_import_is_light():
