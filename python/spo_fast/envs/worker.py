@@ -22,7 +22,9 @@ from typing import Any
 __all__ = ["WorkerError", "WorkerProcess"]
 
 _GRACE = 2.0  # seconds that a process has to end by itself
-_DYING = 30.0  # seconds that one which dropped its connection has to say its exit status; long on a busy machine
+_DYING = (
+    30.0  # seconds that one which dropped its connection has to say its exit status; long on a busy machine
+)
 _LOG_TAIL = 2000  # bytes of what it said that are shown when it dies
 
 # The child finds modules where its parent does, however the parent came by its path.
