@@ -4,21 +4,30 @@ set -eu
 python=${PYTHON:-python3} venv=${VENV:-.venv}
 torch=${TORCH:-torch==2.13.0} index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
 
+# the packages of the Python that was asked for
+case $(basename "$python") in
+  python3.1[0-3]) name=$(basename "$python") ;;
+  *) name=python3 ;;
+esac
 missing() {
   echo "make: $1. On Debian or Ubuntu:" >&2
-  echo "  sudo apt-get install -y git gcc g++ make python3 python3-venv python3-dev" >&2
+  echo "  sudo apt-get install -y git gcc g++ make $name $name-venv $name-dev" >&2
   exit 1
 }
 for tool in git gcc g++ make "$python"; do
   command -v "$tool" >/dev/null 2>&1 || missing "$tool is missing"
 done
-"$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
-  missing "$("$python" --version 2>&1) is not one of Python 3.10 to 3.13 (PYTHON=python3.12 make ... names another)"
+# a command of that name may be there and start nothing, as pyenv's shims do
+said=$("$python" --version 2>&1) || missing "$python does not run ($(echo "$said" | head -n 1))"
+if ! "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
+  echo "make: $python is $said; Python 3.10 to 3.13 is needed. make PYTHON=python3.12 ... names another." >&2
+  exit 1
+fi
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing "the venv module of $python is missing"
 "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
   missing "the C headers of $python are missing"
 
-if [ ! -x "$venv/bin/python" ]; then
+if [ ! -x "$venv/bin/pip" ]; then
   # a PyTorch that the machine already has is used, not doubled
   if "$python" -c 'import torch' 2>/dev/null; then
     "$python" -m venv --system-site-packages "$venv"

@@ -1,5 +1,6 @@
 """What is installed, and who imports whom."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -65,7 +66,9 @@ def test_wheel_imports_with_numpy_alone(distributions, tmp_path):
     )
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "-= Welco False\n", done.stderr
-    done = subprocess.run([python, "-c", "from spo_fast import SPOLoss"], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [python, "-c", "from spo_fast import SPOLoss"], capture_output=True, text=True, cwd=tmp_path
+    )
     assert "pip install 'spo_fast[train]'" in done.stderr.splitlines()[-1]
 
 
@@ -83,8 +86,25 @@ def test_kernels_has_no_init():
 
 
 def test_imports_go_downwards():
-    done = subprocess.run([Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stub_and_extension_agree():
+    """What is there and under which name; of its types the extension tells nothing."""
+    command = [sys.executable, "-m", "mypy.stubtest", "--concise", "spo_fast._core"]
+    path = {**os.environ, "MYPYPATH": str(ROOT / "python")}
+    done = subprocess.run(command, cwd=ROOT, env=path, capture_output=True, text=True)
+    # pybind11's own: its metaclass, and the constructor of a class that has none
+    own = (
+        "metaclass differs",
+        'GameState.__init__ is inconsistent, stub does not have *args parameter "args"',
+    )
+    lines = done.stdout.splitlines()
+    faults = [line for line in lines if not line.endswith(own)]
+    assert faults == [] and len(lines) > 5, done.stdout + done.stderr
 
 
 def test_import_is_light():

@@ -44,7 +44,7 @@ def token_arguments(
     """The arguments of ``TOKENS_SCHEMA``, detached, for log-probs of this shape."""
     if normalizer is not None and not isinstance(normalizer, Tensor):
         normalizer = torch.tensor(float(normalizer), dtype=torch.float64)
-    tensors = (
+    tensors: tuple[Tensor | None, ...] = (
         old_logprobs,
         advantages,
         action_mask,

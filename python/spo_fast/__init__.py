@@ -24,7 +24,6 @@ _LAZY = {
     "StateTable": "spo_fast.memory.state_table",
     "StateDelta": "spo_fast.memory.state_table",
     "TrainConfig": "spo_fast.train.config",
-    "train": "spo_fast.train.trainer",
 }
 
 __all__ = ["__version__", *_LAZY]

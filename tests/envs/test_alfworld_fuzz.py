@@ -1,8 +1,12 @@
-"""Damaged games against the loader, compiled with AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""Damaged games against the loader, compiled with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+SPO_FAST_FUZZ_RUNS says how many; SPO_FAST_FUZZ_SEED says which.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -38,8 +42,9 @@ def test_the_loader_survives_damaged_games(tmp_path: Path) -> None:
     for task_type in TASK_TYPES:
         seeds.append(tmp_path / f"{task_type}.json")
         seeds[-1].write_text(json.dumps(kitchen(task_type)))
-    fuzz = [str(build / "alfworld_fuzz"), "8000", "1", *map(str, seeds)]
-    done = subprocess.run(fuzz, capture_output=True, text=True, timeout=120)
+    runs, seed = os.environ.get("SPO_FAST_FUZZ_RUNS", "8000"), os.environ.get("SPO_FAST_FUZZ_SEED", "1")
+    fuzz = [str(build / "alfworld_fuzz"), runs, seed, *map(str, seeds)]
+    done = subprocess.run(fuzz, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     played = int(done.stdout.split(":")[1].split()[0])
     assert played > 100, done.stdout

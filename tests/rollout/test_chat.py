@@ -40,7 +40,9 @@ WORDS = [
 @pytest.fixture(params=["tiny", "chatml", "reasoning"])
 def tokenizer(request):
     tokenizer = make_tokenizer(WORDS)
-    tokenizer.chat_template = {"chatml": CHATML, "reasoning": REASONING}.get(request.param, tokenizer.chat_template)
+    tokenizer.chat_template = {"chatml": CHATML, "reasoning": REASONING}.get(
+        request.param, tokenizer.chat_template
+    )
     return tokenizer
 
 

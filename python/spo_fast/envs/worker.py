@@ -22,6 +22,9 @@ from typing import Any
 __all__ = ["WorkerError", "WorkerProcess"]
 
 _GRACE = 2.0  # seconds that a process has to end by itself
+_DYING = (
+    30.0  # seconds that one which dropped its connection has to say its exit status; long on a busy machine
+)
 _LOG_TAIL = 2000  # bytes of what it said that are shown when it dies
 
 # The child finds modules where its parent does, however the parent came by its path.
@@ -111,7 +114,7 @@ class WorkerProcess:
         if not self._stop.alive:
             return WorkerError("the worker process has been closed")
         try:
-            status = self._process.wait(_GRACE)
+            status = self._process.wait(_DYING)
         except subprocess.TimeoutExpired:
             status = None
         self.close(grace=0)

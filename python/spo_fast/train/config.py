@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
+import time
 import types
 import typing
 from dataclasses import dataclass, field
@@ -167,13 +168,14 @@ class TrainConfig:
     Attributes:
         algorithm: spo++ (values frozen at dispatch, event-time evidence, action-token normalisation) or its
             baseline spo (receipt order, drift retention, trajectory whitening).
-        output: the run's folder; one that already holds a run is refused.
+        output: the run's folder; one that already holds a run is refused. Without it
+            runs/<algorithm>-seed<seed>-<date>-<time>.
         seed: names the games, the initial weights and all sampling.
         threads: CPU threads of PyTorch; 0 leaves its default.
     """
 
     algorithm: Literal["spo++", "spo"] = "spo++"
-    output: Path = Path("runs/latest")
+    output: Path | None = None
     seed: int = _bounded(0, 0)
     threads: int = _bounded(0, 0)
     tasks: TaskConfig = TaskConfig()
@@ -181,6 +183,13 @@ class TrainConfig:
     rollout: RolloutConfig = RolloutConfig()
     optimisation: OptimisationConfig = OptimisationConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+
+    def with_output(self) -> TrainConfig:
+        """The same with a folder of its own, where ``output`` names none."""
+        if self.output is not None:
+            return self
+        name = f"{self.algorithm}-seed{self.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return dataclasses.replace(self, output=Path("runs", name))
 
     def validate(self) -> None:
         """Raises ValueError that names every value out of range."""
@@ -214,7 +223,7 @@ class TrainConfig:
         return 2.0 if self.algorithm == "spo++" else 10.0
 
     @property
-    def advantage_measure(self) -> str:
+    def advantage_measure(self) -> Literal["action_token", "trajectory"]:
         if self.objective.advantage_measure is not None:
             return self.objective.advantage_measure
         return "action_token" if self.algorithm == "spo++" else "trajectory"
@@ -228,6 +237,44 @@ class TrainConfig:
         config: TrainConfig = _build(cls, json.loads(text), "")
         config.validate()
         return config
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """An evaluation of a run's policy. None: as in the run.
+
+    Attributes:
+        run: the folder of a finished run.
+        games: folder of game.tw-pddl files in ALFWorld's layout.
+        split: what is played; train: the tasks that the run was trained on.
+        engine: what plays them: our own engine, or the public one (extra "alfworld"; slow).
+        tasks: how many tasks; 0 takes all that the folder has, which is the default where games is given.
+        max_steps: longest episode, in environment steps.
+        max_tokens: longest conversation, in tokens; an episode that could exceed it is cut.
+        temperature: of sampling; 0 is greedy.
+        slots: how many episodes are in flight at once.
+        seed: names the generated games or the choice from a folder, and all sampling.
+        threads: CPU threads of PyTorch; 0 leaves its default.
+        json: a file to write the result to.
+    """
+
+    run: Path
+    games: Path | None = None
+    split: Literal["train", "valid_seen", "valid_unseen"] | None = None
+    engine: Literal["native", "textworld"] | None = None
+    tasks: int | None = _bounded(None, 0)
+    max_steps: int | None = _bounded(None, 1)
+    max_tokens: int | None = _bounded(None, 2)
+    temperature: float | None = _bounded(None, 0)
+    slots: int | None = _bounded(None, 1)
+    seed: int | None = _bounded(None, 0)
+    threads: int = _bounded(0, 0)
+    json: Path | None = None
+
+    def validate(self) -> None:
+        """Raises ValueError that names every value out of range."""
+        if faults := _faults(self, ""):
+            raise ValueError("; ".join(faults))
 
 
 def _faults(part: Any, prefix: str) -> list[str]:
@@ -287,7 +334,19 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 PRESETS: dict[str, TrainConfig] = {
     # Sized so that two CPU cores finish in minutes.
     "demo": TrainConfig(
-        objective=ObjectiveConfig(initial_rollouts=4),
+        tasks=TaskConfig(train_tasks=384),
+        policy=PolicyConfig(demonstrations=2000),
+        optimisation=OptimisationConfig(
+            updates=60,
+            prompts_per_step=128,
+            # steps on 32 trajectories each: fewer would be noisier, more would learn less from as many episodes
+            optimizer_steps=4,
+            tokens_per_microbatch=4096,
+            learning_rate=4e-4,
+            warmup_updates=3,
+            schedule="linear",
+        ),
+        objective=ObjectiveConfig(initial_rollouts=2, initial_mass=4.0),
     ),
     # SPO++'s published ALFWorld settings (128 tasks, 50 interactions, 8 x 128 initial rollouts, 6,400 online
     # trajectories, 128 an update); the model and the games are the user's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from spo_fast.rollout.chat import ChatFormat
 from spo_fast.rollout.collector import Collector, Request, Trajectory
 from spo_fast.rollout.transformers_engine import TransformersEngine
 from spo_fast.train.config import RolloutConfig
+from spo_fast.train.progress import Progress
 
 
 def evaluate(
@@ -22,9 +23,14 @@ def evaluate(
     rollout: RolloutConfig,
     *,
     seed: int,
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    progress: Progress,
+    phase: str,
 ) -> list[Trajectory]:
-    """Plays every task once; trajectories in the order of ``tasks.task_ids``. Deterministic by seed."""
+    """Plays every task once; trajectories in the order of ``tasks.task_ids``. Deterministic by seed.
+
+    Args:
+        phase: what the progress bar is called.
+    """
     engine = TransformersEngine(
         model, stop_ids=chat.stop_ids, slots=rollout.slots, temperature=rollout.eval_temperature, seed=seed
     )
@@ -32,9 +38,13 @@ def evaluate(
         engine, tasks, chat, max_tokens=rollout.max_tokens, max_action_tokens=rollout.max_action_tokens
     )
     out: dict[int, Trajectory] = {}
-    for trajectory in collector.play(Request(i, task) for i, task in enumerate(tasks.task_ids)):
-        out[trajectory.request.number] = trajectory
-        on_episode(trajectory)
+    won = 0.0
+    with progress.phase(phase, len(tasks.task_ids), "game") as bar:
+        for trajectory in collector.play(Request(i, task) for i, task in enumerate(tasks.task_ids)):
+            out[trajectory.request.number] = trajectory
+            won += trajectory.outcome
+            bar.update()
+            bar.set_postfix(success=f"{won / len(out):.3f}", refresh=False)
     return [out[i] for i in range(len(tasks.task_ids))]
 
 

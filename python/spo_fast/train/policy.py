@@ -23,8 +23,12 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
 
     if not (folder / "config.json").is_file():
         raise ValueError(f"model: expected a Hugging Face folder with a config.json, got {folder}")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    except Exception as error:  # whatever transformers, tokenizers and safetensors raise at a damaged file
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"model: {folder} cannot be loaded: {reason}") from error
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 

@@ -14,6 +14,8 @@ class RunFolder:
     """Creates a run's folder; refuses one that holds a run already."""
 
     def __init__(self, config: TrainConfig):
+        if config.output is None:
+            raise ValueError("output: expected a folder, got None; TrainConfig.with_output names one")
         self.path = config.output
         if (self.path / "config.json").exists():
             raise ValueError(f"output: {self.path} already holds a run; name another folder or remove it")
@@ -45,7 +47,10 @@ def load_config(run: Path) -> TrainConfig:
     path = run / "config.json"
     if not path.is_file():
         raise ValueError(f"{run}: not a run folder, it has no config.json")
-    return TrainConfig.from_json(path.read_text(encoding="utf-8"))
+    try:
+        return TrainConfig.from_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def load_metrics(run: Path) -> list[dict[str, Any]]:

@@ -24,6 +24,9 @@ class Rate:
     high: float
     episodes: int
 
+    def __str__(self) -> str:
+        return f"{self.success:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -47,8 +50,8 @@ class Summary:
 
     def text(self) -> str:
         lines = [f"{'held-out success':<34} {'before':>22} {'after':>22}"]
-        for kind in sorted(self.before, key=lambda k: (k == "all", k)):
-            lines.append(f"{kind:<34} {_show(self.before[kind]):>22} {_show(self.after[kind]):>22}")
+        for kind, before in self.before.items():
+            lines.append(f"{kind:<34} {before!s:>22} {self.after[kind]!s:>22}")
         d, low, high = (100 * x for x in self.difference)
         lines.append(f"difference {d:+.1f} points, 95 % interval [{low:+.1f}, {high:+.1f}], paired by game")
         lines.append(f"area under the reward curve {self.auc:.3f}")
@@ -57,15 +60,12 @@ class Summary:
         return "\n".join(lines)
 
 
-def _show(rate: Rate) -> str:
-    return f"{rate.success:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
-
-
 def rates(trajectories: list[Trajectory]) -> dict[str, Rate]:
-    """Success rates by task type, and of all under "all"."""
+    """Success rates by task type in the order of their names, and last of all under "all"."""
+    table = success_by_type(trajectories)
     return {
         kind: Rate(wins / n, *wilson_interval(wins, n), n)
-        for kind, (wins, n) in success_by_type(trajectories).items()
+        for kind, (wins, n) in sorted(table.items(), key=lambda item: (item[0] == "all", item[0]))
     }
 
 
@@ -73,11 +73,7 @@ def area_under_curve(rewards: list[float]) -> float:
     """Trapezoid area divided by its width; the value itself for one point, 0 for none."""
     if len(rewards) < 2:
         return float(sum(rewards))
-    return (
-        float(np.trapezoid(rewards) / (len(rewards) - 1))
-        if hasattr(np, "trapezoid")
-        else float(np.trapz(rewards) / (len(rewards) - 1))
-    )
+    return (sum(rewards) - (rewards[0] + rewards[-1]) / 2) / (len(rewards) - 1)
 
 
 def summarise(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def imitation_games(config: TaskConfig, seed: int, count: int) -> list[AlfworldG
 
 def _games(
     config: TaskConfig, seed: int, count: int, split: str, purpose: int
-) -> list[Mapping[str, Any]] | list[Path]:
+) -> Sequence[Mapping[str, Any]] | Sequence[Path]:
     if config.games is None:
         return _generated(config, seed, count, split, purpose)
     paths = find_games(config.games, split)
@@ -55,7 +55,7 @@ def _games(
 
 def _generated(
     config: TaskConfig, seed: int, count: int, split: str, purpose: int
-) -> list[Mapping[str, Any]]:
+) -> Sequence[Mapping[str, Any]]:
     return generate_games(
         count,
         3 * seed + purpose,

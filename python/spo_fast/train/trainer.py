@@ -20,22 +20,15 @@ from spo_fast.train.learner import Learner
 from spo_fast.train.policy import load_policy, warm_start
 from spo_fast.train.progress import Progress
 from spo_fast.train.run_folder import RunFolder
+from spo_fast.train.seeds import EVALUATION, FIRST_VALUES, MINIBATCHES, ROLLOUT, SCHEDULE, stream_seed
 from spo_fast.train.stream import RolloutStream
 from spo_fast.train.summary import Summary, summarise
 from spo_fast.train.tasks import held_out_tasks, training_tasks
 from spo_fast.train.tiny_policy import save_policy
 
-# Streams of random numbers, apart from each other for any seed.
-_ROLLOUT, _FIRST_VALUES, _EVALUATION, _SCHEDULE, _MINIBATCHES = range(1, 6)
-
-
-def stream_seed(seed: int, stream: int) -> int:
-    """A 63-bit seed for one purpose of a run."""
-    return int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> 1)
-
 
 def train(config: TrainConfig, *, quiet: bool = False) -> Summary:
-    """Trains a policy; everything it leaves is in ``config.output``.
+    """Trains a policy; everything it leaves is in ``config.output``, or the folder that ``with_output`` names.
 
     Args:
         config: see ``TrainConfig``.
@@ -47,6 +40,7 @@ def train(config: TrainConfig, *, quiet: bool = False) -> Summary:
     Raises:
         ValueError: a setting out of range, unreadable games or model, an output folder that holds a run.
     """
+    config = config.with_output()
     config.validate()
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -92,8 +86,8 @@ class Trainer:
             if config.algorithm == "spo++"
             else ReceiptOrderBaseline(self._learner.logprobs)
         )
-        self._engine, self._collector = self._make_collector(_ROLLOUT)
-        self._rng = np.random.default_rng(stream_seed(config.seed, _MINIBATCHES))
+        self._engine, self._collector = self._make_collector(ROLLOUT)
+        self._rng = np.random.default_rng(stream_seed(config.seed, MINIBATCHES))
 
     def run(self) -> Summary:
         before = self._evaluate("evaluate before")
@@ -122,29 +116,22 @@ class Trainer:
         return engine, collector
 
     def _evaluate(self, name: str) -> list[Trajectory]:
-        with self._progress.phase(name, len(self._held_out.task_ids), "game") as bar:
-            outcomes: list[float] = []
-
-            def on_episode(trajectory: Trajectory) -> None:
-                outcomes.append(trajectory.outcome)
-                bar.update()
-                bar.set_postfix(success=f"{np.mean(outcomes):.3f}", refresh=False)
-
-            return evaluate(
-                self._model,
-                self._chat,
-                self._held_out,
-                self._config.rollout,
-                seed=stream_seed(self._config.seed, _EVALUATION),
-                on_episode=on_episode,
-            )
+        return evaluate(
+            self._model,
+            self._chat,
+            self._held_out,
+            self._config.rollout,
+            seed=stream_seed(self._config.seed, EVALUATION),
+            progress=self._progress,
+            phase=name,
+        )
 
     def _first_values(self) -> None:
         """Offline initialisation: rollouts of the starting policy give every task its first estimate."""
         tasks = list(self._tasks.task_ids)
         rollouts = self._config.objective.initial_rollouts
         successes = dict.fromkeys(tasks, 0.0)
-        _, collector = self._make_collector(_FIRST_VALUES)
+        _, collector = self._make_collector(FIRST_VALUES)
         requests = (Request(i, task) for i, task in enumerate(t for t in tasks for _ in range(rollouts)))
         with self._progress.phase("first values", len(tasks) * rollouts, "game") as bar:
             for trajectory in collector.play(requests):
@@ -159,7 +146,7 @@ class Trainer:
 
     def _train(self) -> None:
         settings = self._config.optimisation
-        seed = stream_seed(self._config.seed, _SCHEDULE)
+        seed = stream_seed(self._config.seed, SCHEDULE)
         with self._progress.phase("train", settings.updates * settings.prompts_per_step, "game") as bar:
             stream = RolloutStream(
                 self._collector,

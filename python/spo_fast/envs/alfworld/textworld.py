@@ -7,7 +7,6 @@ it crashes in threads and overwrites ``sys.argv``.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spo_fast._extras import require
 from spo_fast.envs.alfworld.files import TRAJECTORY_FILE
 from spo_fast.envs.alfworld.game import AlfworldGame, id_of_path
 from spo_fast.envs.protocol import Environment, Step
@@ -25,7 +25,6 @@ from spo_fast.envs.worker import WorkerError, WorkerProcess
 __all__ = ["TextworldError", "TextworldGame", "TextworldTasks"]
 
 _SERVER = "spo_fast.envs.alfworld.textworld_server:TextworldServer"
-_NEEDED = ("alfworld", "textworld", "fast_downward")
 _TIMEOUT = 120.0  # seconds; the slowest reset of a real game takes 2.4 on an idle core
 
 
@@ -154,7 +153,7 @@ class TextworldTasks:
     ) -> None:
         if processes < 1:
             raise ValueError(f"processes: expected 1 or more, got {processes}")
-        _check_installed()
+        require("the public ALFWorld engine", "alfworld")
         self._sources: dict[str, _Source] = {}
         for source in map(_Source, games):
             if source.id in self._sources:
@@ -263,7 +262,7 @@ class _Process:
     """A worker that holds several games, known to it by number."""
 
     def __init__(self, timeout: float) -> None:
-        _check_installed()
+        require("the public ALFWorld engine", "alfworld")
         self._worker = WorkerProcess(_SERVER)
         self._timeout = timeout
         self._numbers = itertools.count()
@@ -331,11 +330,3 @@ def _names(games: Sequence[TextworldGame]) -> str:
         return games[0].id
     more = f" and {len(games) - 3} more" if len(games) > 3 else ""
     return f"one of {', '.join(game.id for game in games[:3])}{more}"
-
-
-def _check_installed() -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"the public ALFWorld engine needs {', '.join(missing)}, which is missing: pip install 'spo_fast[alfworld]'"
-        )
