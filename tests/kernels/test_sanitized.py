@@ -21,14 +21,18 @@ AVX2 = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() in ("x86_64", "AMD64"
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 def test_no_kernel_leaves_its_memory(tmp_path: Path) -> None:
-    files = [ROOT / "csrc" / "src" / f"{name}.cpp" for name in SOURCES] + [ROOT / "tests" / "cpp" / "kernels.cpp"]
+    files = [ROOT / "csrc" / "src" / f"{name}.cpp" for name in SOURCES] + [
+        ROOT / "tests" / "cpp" / "kernels.cpp"
+    ]
 
     def compiled(source: Path) -> Path:
         target = tmp_path / f"{source.stem}.o"
         extra = AVX2 if source.stem.endswith("_avx2") else []
         include = ["-I", str(ROOT / "csrc" / "include")]
         done = subprocess.run(
-            ["g++", *FLAGS, *extra, *include, "-c", str(source), "-o", str(target)], capture_output=True, text=True
+            ["g++", *FLAGS, *extra, *include, "-c", str(source), "-o", str(target)],
+            capture_output=True,
+            text=True,
         )
         if "libasan" in done.stderr or "sanitize" in done.stderr:
             pytest.skip(f"no sanitisers here: {done.stderr.splitlines()[0]}")

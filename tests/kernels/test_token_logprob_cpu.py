@@ -262,7 +262,7 @@ def test_under_distributed_data_parallel() -> None:
     processes = [context.Process(target=_rank, args=(rank, port, queue), daemon=True) for rank in range(2)]
     for process in processes:
         process.start()
-    gradients = [torch.tensor(queue.get(timeout=120)) for _ in range(4)]
+    gradients = [torch.tensor(queue.get(timeout=400)) for _ in range(4)]
     for process in processes:
         process.join(timeout=60)
     for gradient in gradients[1:]:
