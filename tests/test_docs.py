@@ -46,3 +46,10 @@ def test_the_loss_in_ones_own_trainer():
     names, _ = run("README.md")
     assert names["out"].loss.isfinite() and names["logits"].grad.abs().sum() > 0
     assert names["raw"].tolist() == pytest.approx([1 - 3.5 / 9, -1.5 / 9])
+
+
+def test_state_memory():
+    names, _ = run("docs/state_memory.md")
+    assert names["scores"][2] == 1 and names["scores"][0] < names["scores"][1]
+    assert names["seen"].tolist() == [True, False]
+    assert names["groups"].tolist() == [0, 0, 1]
