@@ -27,7 +27,7 @@ ifneq ($(words $(VENV)),1)
 $(error VENV=$(VENV): make needs a path without spaces here; this folder's own path may have them)
 endif
 
-SOURCES := $(shell find csrc -name '*.[ch]pp*')
+SOURCES := $(shell find csrc -name '*.[ch]pp*') $(wildcard python/spo_fast/envs/alfworld/data/*)
 
 .PHONY: help setup demo test lint bench test-textworld parity games-given fuzz soak clean
 

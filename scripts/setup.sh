@@ -9,6 +9,9 @@ case $(basename "$python") in
   python3.1[0-3]) name=$(basename "$python") ;;
   *) name=python3 ;;
 esac
+# an installed torch must have Muon, which came with 2.9
+enough_torch='import torch; raise SystemExit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9))'
+
 missing() {
   echo "make: $1. On Debian or Ubuntu:" >&2
   echo "  sudo apt-get install -y git gcc g++ make $name $name-venv $name-dev" >&2
@@ -29,7 +32,7 @@ fi
 
 if [ ! -x "$venv/bin/pip" ]; then
   # a PyTorch that the machine already has is used, not doubled
-  if "$python" -c 'import torch' 2>/dev/null; then
+  if "$python" -c "$enough_torch" 2>/dev/null; then
     "$python" -m venv --system-site-packages "$venv"
   else
     "$python" -m venv "$venv"
@@ -37,7 +40,7 @@ if [ ! -x "$venv/bin/pip" ]; then
 fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+if ! "$venv/bin/python" -c "$enough_torch" 2>/dev/null; then
   if pip install -q --no-index --no-deps "$torch" 2>/dev/null; then
     echo "make: using the local file of $torch"
     pip install -q "$torch"

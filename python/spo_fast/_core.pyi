@@ -219,9 +219,7 @@ def fused_policy_loss(
 def add_tile(
     tile: _Rows, first: int, with_entropy: bool, sums: _Array, chosen: _Array, threads: int
 ) -> None: ...
-def score_tiles(
-    tile: _Rows, sums: _Array, chosen: _Array, logprobs: _Array, entropy: _Array
-) -> None: ...
+def score_tiles(tile: _Rows, sums: _Array, chosen: _Array, logprobs: _Array, entropy: _Array) -> None: ...
 def write_tile_gradient(
     tile: _Rows,
     first: int,

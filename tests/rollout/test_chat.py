@@ -14,7 +14,13 @@ REASONING = (
     "{% if m['role'] == 'assistant' and loop.last %}brief{% endif %}{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
 )
+# one whose headings contain short words, as Alpaca's do
+HEADINGS = (
+    "{% for m in messages %}{% if m['role'] == 'assistant' %}response {{ m['content'] }}<|end|>\n"
+    "{% else %}spo on {{ m['content'] }}\n{% endif %}{% endfor %}{% if add_generation_prompt %}response {% endif %}"
+)
 WORDS = [
+    "response",
     "you",
     "see",
     "a",
@@ -37,10 +43,10 @@ WORDS = [
 ]
 
 
-@pytest.fixture(params=["tiny", "chatml", "reasoning"])
+@pytest.fixture(params=["tiny", "chatml", "reasoning", "headings"])
 def tokenizer(request):
     tokenizer = make_tokenizer(WORDS)
-    tokenizer.chat_template = {"chatml": CHATML, "reasoning": REASONING}.get(
+    tokenizer.chat_template = {"chatml": CHATML, "reasoning": REASONING, "headings": HEADINGS}.get(
         request.param, tokenizer.chat_template
     )
     return tokenizer
@@ -77,7 +83,7 @@ def test_a_turn_cut_by_the_limit_is_closed(tokenizer):
 def test_system_prompt_is_rendered_where_the_template_has_room(tokenizer):
     with_system = ChatFormat(tokenizer, "be brief").opening("you see")
     without = ChatFormat(tokenizer).opening("you see")
-    if tokenizer.chat_template in (CHATML, REASONING):
+    if tokenizer.chat_template in (CHATML, REASONING, HEADINGS):
         assert len(with_system) > len(without)
         assert tokenizer.decode(with_system).count("be brief") == 1
     else:

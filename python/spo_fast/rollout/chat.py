@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_PROBE = "spo"  # a placeholder that templates do not contain
+_PROBE = "spofastplaceholder"  # no template contains it
 
 
 class ChatFormat:

@@ -35,8 +35,8 @@ class TaskConfig:
     Attributes:
         games: folder of game.tw-pddl files in ALFWorld's layout; without it games are generated.
         engine: what plays them: our own engine, or the public one (extra "alfworld"; slow).
-        train_tasks: how many training tasks; 0 takes all that the folder has.
-        eval_tasks: how many held-out tasks; 0 takes all that the folder has.
+        train_tasks: how many training tasks; of a folder at most all that it has, and 0 takes all.
+        eval_tasks: how many held-out tasks, likewise.
         eval_split: the split that is held out.
         max_steps: longest episode, in environment steps.
         min_receptacles: fewest receptacles of a generated room, 5 to 15.
@@ -92,7 +92,8 @@ class RolloutConfig:
     """How episodes are collected.
 
     Attributes:
-        slots: how many episodes are in flight at once.
+        slots: how many episodes are in flight at once; while training at most prompts_per_step, so that those in
+            flight at a publication fit into the next batch.
         temperature: of sampling during training.
         eval_temperature: of sampling during evaluation; 0 is greedy.
         max_action_tokens: longest turn of the policy, in tokens.
@@ -252,7 +253,8 @@ class EvalConfig:
         max_steps: longest episode, in environment steps.
         max_tokens: longest conversation, in tokens; an episode that could exceed it is cut.
         temperature: of sampling; 0 is greedy.
-        slots: how many episodes are in flight at once.
+        slots: how many episodes are in flight at once; while training at most prompts_per_step, so that those in
+            flight at a publication fit into the next batch.
         seed: names the generated games or the choice from a folder, and all sampling.
         threads: CPU threads of PyTorch; 0 leaves its default.
         json: a file to write the result to.
@@ -352,7 +354,7 @@ PRESETS: dict[str, TrainConfig] = {
     # trajectories, 128 an update); the model and the games are the user's.
     "paper": TrainConfig(
         tasks=TaskConfig(train_tasks=128, eval_tasks=0, max_steps=50),
-        rollout=RolloutConfig(slots=128, max_action_tokens=64, max_tokens=8192),
+        rollout=RolloutConfig(slots=64, max_action_tokens=64, max_tokens=8192),
         optimisation=OptimisationConfig(
             updates=50, prompts_per_step=128, learning_rate=1e-6, weight_decay=0.1, optimizer_steps=1
         ),

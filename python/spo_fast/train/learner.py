@@ -123,7 +123,8 @@ class Learner:
             rng: assigns trajectories to gradient steps where there are several.
 
         Returns:
-            the loss's metrics, averaged over action tokens, and ``grad_norm``.
+            the loss's metrics and ``grad_norm``: averaged over action tokens in each gradient step, then over the steps
+            by their trajectories; ``ratio_max`` is the largest.
         """
         steps = self._settings.optimizer_steps
         # with several steps the ratio is taken to the policy that the update started from
@@ -132,7 +133,10 @@ class Learner:
         totals: dict[str, float] = {}
         for part in np.array_split(order, steps):
             for name, value in self._gradient_step(trajectories, advantages, part.tolist(), old).items():
-                totals[name] = totals.get(name, 0.0) + value * len(part) / len(trajectories)
+                if name == "ratio_max":
+                    totals[name] = max(totals.get(name, value), value)
+                else:
+                    totals[name] = totals.get(name, 0.0) + value * len(part) / len(trajectories)
         self._updates += 1
         return totals
 
@@ -143,7 +147,7 @@ class Learner:
         part: list[int],
         old: list[np.ndarray] | None,
     ) -> dict[str, float]:
-        self._model.train()
+        self._model.eval()  # dropout would put the ratio between two different policies
         self._optimizer.zero_grad(set_to_none=True)
         lengths = [len(t.token_ids) for t in trajectories]
         count = sum(trajectories[i].action_tokens for i in part)

@@ -17,7 +17,10 @@ from spo_fast.train.tiny_policy import make_model, make_tokenizer
 
 
 def load_policy(folder: Path) -> tuple[Any, Any]:
-    """(model, tokenizer) of a Hugging Face folder, on the GPU where there is one."""
+    """(model, tokenizer) of a Hugging Face folder, on the GPU where there is one.
+
+    In float32, whatever the file's type: a step of 1e-6 on a bfloat16 weight of 0.02 rounds to no step at all.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,7 +28,7 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
         raise ValueError(f"model: expected a Hugging Face folder with a config.json, got {folder}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     except Exception as error:  # whatever transformers, tokenizers and safetensors raise at a damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"model: {folder} cannot be loaded: {reason}") from error
@@ -76,4 +79,8 @@ def _demonstrations(
             if shown is not None:
                 out.append(record(game, shown.commands, shown.mistakes, chat, encode))
             bar.update()
+    if not out:
+        raise ValueError(
+            f"demonstrations: the expert won none of {len(games)} games; is max_steps too small?"
+        )
     return out

@@ -21,10 +21,6 @@ class Progress:
         self._quiet = quiet
         self.seconds: dict[str, float] = {}
 
-    def note(self, text: str) -> None:
-        if not self._quiet:
-            tqdm.write(text, file=sys.stderr)
-
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Any]:
         start = time.perf_counter()

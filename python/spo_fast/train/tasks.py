@@ -33,7 +33,9 @@ def imitation_games(config: TaskConfig, seed: int, count: int) -> list[AlfworldG
             AlfworldGame(game, config.max_steps)
             for game in _generated(config, seed, count, "train", _IMITATION)
         ]
-    games = [AlfworldGame(path, config.max_steps) for path in find_games(config.games, "train")]
+    paths = find_games(config.games, "train")
+    order = np.random.default_rng([seed, _IMITATION]).permutation(len(paths))[:count]
+    games = [AlfworldGame(paths[i], config.max_steps) for i in order]
     return [games[i % len(games)].copy() for i in range(count)]
 
 
@@ -43,12 +45,8 @@ def _games(
     if config.games is None:
         return _generated(config, seed, count, split, purpose)
     paths = find_games(config.games, split)
-    if count == 0 or count == len(paths):
+    if count == 0 or count >= len(paths):
         return paths
-    if count > len(paths):
-        raise ValueError(
-            f"{config.games}: has {len(paths)} games of the split {split!r}, {count} were asked for"
-        )
     picks = np.random.default_rng([seed, purpose]).choice(len(paths), size=count, replace=False)
     return [paths[i] for i in sorted(picks)]
 

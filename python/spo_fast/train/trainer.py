@@ -102,7 +102,7 @@ class Trainer:
         engine = TransformersEngine(
             self._model,
             stop_ids=self._chat.stop_ids,
-            slots=rollout.slots,
+            slots=min(rollout.slots, self._config.optimisation.prompts_per_step),
             temperature=rollout.temperature,
             seed=stream_seed(self._config.seed, purpose),
         )
