@@ -64,3 +64,40 @@ def test_a_half_precision_model_is_trained_in_float32(small_run, tmp_path):
     model.to(torch.bfloat16).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert {p.dtype for p in load_policy(tmp_path)[0].parameters()} == {torch.float32}
+
+
+class Echo:
+    """Won by saying "look"."""
+
+    def reset(self):
+        return "You are in a room.", {}
+
+    def step(self, command):
+        return "Nothing happens.", float(command == "look"), True, False, {"won": command == "look"}
+
+
+class Echoes:
+    task_ids = ("a", "b", "c", "d", "e")
+
+    def task_type(self, task_id):
+        return "echo"
+
+    def make(self, task_id):
+        return Echo()
+
+    def step(self, environments, commands):
+        return [
+            environment.step(command) for environment, command in zip(environments, commands, strict=True)
+        ]
+
+
+def test_tasks_of_ones_own(small_run, tmp_path):
+    config = dataclasses.replace(
+        with_parts(policy={"model": small_run[0] / "model"}), output=tmp_path / "run"
+    )
+    summary = train(config, tasks=Echoes(), held_out=Echoes(), quiet=True)
+    assert summary.after["echo"].episodes == 5
+    with pytest.raises(ValueError, match="both or neither"):
+        train(config, tasks=Echoes(), quiet=True)
+    with pytest.raises(ValueError, match=r"policy\.model"):
+        train(SMALL, tasks=Echoes(), held_out=Echoes(), quiet=True)

@@ -27,11 +27,16 @@ from spo_fast.train.tasks import held_out_tasks, training_tasks
 from spo_fast.train.tiny_policy import save_policy
 
 
-def train(config: TrainConfig, *, quiet: bool = False) -> Summary:
+def train(
+    config: TrainConfig, *, tasks: TaskSet | None = None, held_out: TaskSet | None = None, quiet: bool = False
+) -> Summary:
     """Trains a policy; everything it leaves is in ``config.output``, or the folder that ``with_output`` names.
 
     Args:
         config: see ``TrainConfig``.
+        tasks: tasks of one's own to train on, instead of the games that ``config.tasks`` says; needs
+            ``config.policy.model``, since the tiny model's expert knows ALFWorld alone.
+        held_out: tasks of one's own to be judged by; given together with ``tasks``.
         quiet: no progress bars.
 
     Returns:
@@ -42,11 +47,16 @@ def train(config: TrainConfig, *, quiet: bool = False) -> Summary:
     """
     config = config.with_output()
     config.validate()
+    if (tasks is None) != (held_out is None):
+        raise ValueError("tasks, held_out: expected both or neither")
+    if tasks is not None and config.policy.model is None:
+        raise ValueError("policy.model: tasks of one's own need a model, got None")
     if config.threads:
         torch.set_num_threads(config.threads)
     progress = Progress(quiet)
-    tasks = training_tasks(config.tasks, config.seed)
-    held_out = held_out_tasks(config.tasks, config.seed)
+    if tasks is None or held_out is None:
+        tasks = training_tasks(config.tasks, config.seed)
+        held_out = held_out_tasks(config.tasks, config.seed)
     run = RunFolder(config)
     try:
         if config.policy.model is None:
