@@ -336,19 +336,19 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 PRESETS: dict[str, TrainConfig] = {
     # Sized so that two CPU cores finish in minutes.
     "demo": TrainConfig(
-        tasks=TaskConfig(train_tasks=384),
-        policy=PolicyConfig(demonstrations=2000),
+        tasks=TaskConfig(train_tasks=128),
+        policy=PolicyConfig(demonstrations=1600),
+        rollout=RolloutConfig(max_action_tokens=8),
         optimisation=OptimisationConfig(
-            updates=60,
+            updates=44,
             prompts_per_step=128,
-            # steps on 32 trajectories each: fewer would be noisier, more would learn less from as many episodes
             optimizer_steps=4,
             tokens_per_microbatch=4096,
-            learning_rate=4e-4,
+            learning_rate=5e-4,
             warmup_updates=3,
             schedule="linear",
         ),
-        objective=ObjectiveConfig(initial_rollouts=2, initial_mass=4.0),
+        objective=ObjectiveConfig(initial_rollouts=4),
     ),
     # SPO++'s published ALFWorld settings (128 tasks, 50 interactions, 8 x 128 initial rollouts, 6,400 online
     # trajectories, 128 an update); the model and the games are the user's.
