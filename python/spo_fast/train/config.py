@@ -253,8 +253,7 @@ class EvalConfig:
         max_steps: longest episode, in environment steps.
         max_tokens: longest conversation, in tokens; an episode that could exceed it is cut.
         temperature: of sampling; 0 is greedy.
-        slots: how many episodes are in flight at once; while training at most prompts_per_step, so that those in
-            flight at a publication fit into the next batch.
+        slots: how many episodes are in flight at once.
         seed: names the generated games or the choice from a folder, and all sampling.
         threads: CPU threads of PyTorch; 0 leaves its default.
         json: a file to write the result to.

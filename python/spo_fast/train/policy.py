@@ -80,7 +80,5 @@ def _demonstrations(
                 out.append(record(game, shown.commands, shown.mistakes, chat, encode))
             bar.update()
     if not out:
-        raise ValueError(
-            f"demonstrations: the expert won none of {len(games)} games; is max_steps too small?"
-        )
+        raise ValueError(f"demonstrations: the expert won none of {len(games)} games")
     return out
