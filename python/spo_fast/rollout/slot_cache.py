@@ -9,7 +9,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, stored [slots, length, heads, head_dim]; grows in length as needed.
+    """Keys and values of one layer, stored [slots, heads, length, head_dim]; grows in length as needed.
 
     Set ``rows`` and ``positions`` before a forward. A row's new entries go to its own positions; what padding
     writes beyond a row's length is hidden by the mask and overwritten by the tokens that come next.
@@ -26,18 +26,18 @@ class SlotLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         _, heads, _, dim = key_states.shape
-        self.keys = key_states.new_zeros(self.slots, 0, heads, dim)
-        self.values = value_states.new_zeros(self.slots, 0, heads, value_states.shape[-1])
+        self.keys = key_states.new_zeros(self.slots, heads, 0, dim)
+        self.values = value_states.new_zeros(self.slots, heads, 0, value_states.shape[-1])
         self.is_initialized = True
 
     def _reserve(self, length: int) -> None:
-        have = self.keys.shape[1]
+        have = self.keys.shape[2]
         if length <= have:
             return
         more = max(length, have * 3 // 2, 256) - have
-        self.keys = torch.cat([self.keys, self.keys.new_zeros(self.slots, more, *self.keys.shape[2:])], dim=1)
-        self.values = torch.cat(
-            [self.values, self.values.new_zeros(self.slots, more, *self.values.shape[2:])], dim=1
+        self.keys, self.values = (
+            torch.cat([kept, kept.new_zeros(*kept.shape[:2], more, kept.shape[3])], dim=2)
+            for kept in (self.keys, self.values)
         )
 
     def update(
@@ -48,12 +48,12 @@ class SlotLayer(CacheLayerMixin):
         self._reserve(self.visible)
         assert self.positions is not None
         rows = torch.arange(self.slots, device=key_states.device) if self.rows is None else self.rows
-        self.keys[rows[:, None], self.positions] = key_states.transpose(1, 2)
-        self.values[rows[:, None], self.positions] = value_states.transpose(1, 2)
-        keys, values = self.keys[:, : self.visible], self.values[:, : self.visible]
-        if self.rows is not None:
-            keys, values = keys[self.rows], values[self.rows]
-        return keys.transpose(1, 2), values.transpose(1, 2)
+        self.keys[rows[:, None], :, self.positions] = key_states.transpose(1, 2)
+        self.values[rows[:, None], :, self.positions] = value_states.transpose(1, 2)
+        keys, values = self.keys[:, :, : self.visible], self.values[:, :, : self.visible]
+        if self.rows is None:
+            return keys, values
+        return keys.index_select(0, self.rows), values.index_select(0, self.rows)
 
     def get_seq_length(self) -> int:
         return self.visible

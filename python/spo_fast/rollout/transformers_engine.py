@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,12 @@ class _Slot:
     budget: int = 0
 
 
+def _at(slots: Sequence[_Slot | None], row: int) -> _Slot:
+    slot = slots[row]
+    assert slot is not None
+    return slot
+
+
 class _SlotCacheForward:
     """Every slot keeps its keys and values between turns; a turn costs its new tokens alone.
 
@@ -47,32 +54,40 @@ class _SlotCacheForward:
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         self._limits_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def __call__(self, rows: list[int], slots: list[_Slot]) -> torch.Tensor:
-        """Feeds each slot its pending tokens; logits [b, V] after the last of them."""
+    def __call__(self, rows: list[int], slots: Sequence[_Slot | None]) -> torch.Tensor:
+        """Feeds each of these rows its slot's pending tokens; logits [b, V] after the last of them."""
         device = self._model.device
-        lengths = [len(s.pending) for s in slots]
+        active = [_at(slots, row) for row in rows]
+        lengths = [len(s.pending) for s in active]
         width = max(lengths)
-        ids = torch.zeros(len(rows), width, dtype=torch.int64)
-        for i, slot in enumerate(slots):
-            ids[i, : lengths[i]] = torch.tensor(slot.pending)
-        starts = torch.tensor([s.context for s in slots])
+        # One token for most slots: running the idle ones along costs less than gathering the others' keys and
+        # values. What that writes lies beyond the idle slot's context, and the tokens that come next overwrite it.
+        whole = width == 1 and 2 * len(rows) >= self._slots
+        served = list(range(self._slots)) if whole else rows
+        ids = torch.zeros(len(served), width, dtype=torch.int64)
+        starts = torch.tensor([0 if slots[row] is None else _at(slots, row).context for row in served])
+        for i, slot in zip(rows if whole else range(len(rows)), active, strict=True):
+            ids[i, : len(slot.pending)] = torch.tensor(slot.pending)
         positions = starts[:, None] + torch.arange(width)
         reach = int(positions.max()) + 1  # padded queries included: the cache must hold what they write
-        whole = rows == list(range(self._slots))
-        at = None if whole else torch.tensor(rows, device=device)
         ids, positions = ids.to(device), positions.to(device)
-        mask = self._masks(positions, reach)
+        at = None if whole else torch.tensor(rows, device=device)
         kwargs: dict[str, Any] = {self._cache_name: self._cache.at(at, positions, reach)}
         uneven = min(lengths) != width
         if self._limits_logits and not uneven:
             kwargs["logits_to_keep"] = 1
         out = self._model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **kwargs
+            input_ids=ids,
+            attention_mask=self._masks(positions, reach),
+            position_ids=positions,
+            use_cache=True,
+            **kwargs,
         ).logits
+        if whole:
+            return out[torch.tensor(rows, device=device), -1]
         if not uneven:
             return out[:, -1]
-        last = torch.tensor(lengths, device=device) - 1
-        return out[torch.arange(len(rows), device=device), last]
+        return out[torch.arange(len(rows), device=device), torch.tensor(lengths, device=device) - 1]
 
     def _masks(self, positions: torch.Tensor, reach: int) -> Any:
         """Who may see whom, [b, 1, q, reach]; a mapping for models that mask by the kind of layer."""
@@ -105,8 +120,8 @@ class _RecomputeForward:
     def __init__(self, model: Any, slots: int):
         self._model = model
 
-    def __call__(self, rows: list[int], slots: list[_Slot]) -> torch.Tensor:
-        texts = [s.history for s in slots]
+    def __call__(self, rows: list[int], slots: Sequence[_Slot | None]) -> torch.Tensor:
+        texts = [_at(slots, row).history for row in rows]
         width = max(map(len, texts))
         ids = torch.zeros(len(texts), width, dtype=torch.int64)
         mask = torch.zeros(len(texts), width, dtype=torch.int64)
@@ -130,11 +145,11 @@ def _agrees(model: Any, vocab: int) -> bool:
     first, second = (rng.integers(0, vocab, size=n).tolist() for n in (7, 5))
     try:
         forward = _SlotCacheForward(model, 3)
-        other = _Slot(0, pending=second)
-        slot = _Slot(1, pending=first)
-        forward([0, 2], [other, slot])
+        other, slot = _Slot(0, pending=second), _Slot(1, pending=first)
+        slots = [other, None, slot]
+        forward([0, 2], slots)
         slot.context, slot.pending = len(first), second
-        got = forward([2], [slot])[0].float()
+        got = forward([2], slots)[0].float()
         want = model(input_ids=torch.tensor([first + second], device=model.device)).logits[0, -1].float()
     except (ValueError, TypeError, IndexError, RuntimeError, AttributeError, KeyError, NotImplementedError):
         return False
@@ -187,8 +202,7 @@ class TransformersEngine:
             row = self._slots.index(None)
             self._slots[row] = _Slot(request)
             self._row_of[request] = row
-        slot = self._slots[row]
-        assert slot is not None
+        slot = _at(self._slots, row)
         slot.pending = slot.pending + token_ids
         slot.history += token_ids
         slot.generated, slot.logprobs, slot.budget = [], [], max_new_tokens
@@ -213,7 +227,7 @@ class TransformersEngine:
         return sorted(finished, key=lambda g: g.request)
 
     def _advance(self, rows: list[int], slots: list[_Slot]) -> list[Generation]:
-        logits = self._forward(rows, slots)
+        logits = self._forward(rows, self._slots)
         uniforms = counter_uniform(
             self._seed, np.array([s.request for s in slots]), np.array([len(s.history) for s in slots])
         )
