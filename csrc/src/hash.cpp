@@ -28,14 +28,17 @@ Word finish(Word x) {
   return x ^ (x >> 32);
 }
 
+__extension__ using Product = unsigned __int128;
+
 struct Lane {
   Word x, y;
 
-  // A bijection of the two words for any state, so that a lane forgets nothing.
+  // One multiplication for two words. They join the product's halves, so that a word that makes the product 0 is
+  // not lost, and the rotation keeps blocks that change places apart.
   void absorb(Word first, Word second) {
-    x = std::rotl(x ^ std::rotl(first * kA, 31) * kB, 27) + y;
-    x = x * 5 + kC;
-    y = std::rotl(y ^ std::rotl(second * kB, 33) * kA, 31) + x;
+    const Product product = static_cast<Product>(first ^ kA) * (second ^ kB);
+    x = std::rotl(x, 29) + (static_cast<Word>(product) ^ second);
+    y = std::rotl(y, 37) + (static_cast<Word>(product >> 64) ^ first);
   }
   void absorb(const char* bytes) { absorb(little_endian(bytes), little_endian(bytes + 8)); }
 };

@@ -16,8 +16,8 @@ struct Digest {
 /// The secret of a seeded hash.
 using HashKey = Digest;
 
-/// 128 bits of a text, the same on every machine and build: four lanes of 16 bytes, each word multiplied,
-/// rotated and multiplied before it joins its lane. Not for text that an adversary writes.
+/// 128 bits of a text, the same on every machine and build: four lanes of 16 bytes, whose two words are
+/// multiplied and join their lane with the product's halves. Not for text that an adversary writes.
 Digest digest128(std::string_view bytes);
 
 /// SipHash-2-4 with 128 bits of output: whoever does not know the key cannot make two texts meet.
