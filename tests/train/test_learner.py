@@ -142,3 +142,18 @@ def test_learning_rate_rises_then_stays_or_falls():
     assert learning_rate(
         OptimisationConfig(updates=1, learning_rate=1.0, schedule="linear"), 0
     ) == pytest.approx(0.1)
+
+
+def test_the_average_of_the_weights_is_taken_at_the_end():
+    config = TrainConfig(optimisation=OptimisationConfig(weight_average=0.75, learning_rate=0.01))
+    model = make_model()
+    learner = Learner(model, config)
+    seen = []
+    for _ in range(3):
+        learner.update(make_trajectories(), np.linspace(-1, 1, 7), np.random.default_rng(0))
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+    learner.take_average()
+    for name, value in model.state_dict().items():
+        expected = 0.75 * (0.75 * seen[0][name] + 0.25 * seen[1][name]) + 0.25 * seen[2][name]
+        torch.testing.assert_close(value, expected)
+    assert any((model.state_dict()[name] != last).any() for name, last in seen[2].items())

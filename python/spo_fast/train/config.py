@@ -124,6 +124,8 @@ class OptimisationConfig:
         schedule: after them it stays ("constant") or falls to a tenth at the last update ("linear").
         weight_decay: of AdamW.
         max_grad_norm: a gradient with a larger norm is scaled down to it.
+        weight_average: decay of the average of the weights over updates that is judged and saved at the end; 0 takes
+            the last weights. The policy that generates is always the last one.
     """
 
     updates: int = _bounded(40, 0)
@@ -135,6 +137,7 @@ class OptimisationConfig:
     schedule: Literal["constant", "linear"] = "constant"
     weight_decay: float = _bounded(0.01, 0)
     max_grad_norm: float = _bounded(1.0, above=0)
+    weight_average: float = _bounded(0.0, 0, 0.999)
 
 
 @dataclass(frozen=True)
@@ -339,13 +342,14 @@ PRESETS: dict[str, TrainConfig] = {
         policy=PolicyConfig(demonstrations=1600),
         rollout=RolloutConfig(max_action_tokens=8),
         optimisation=OptimisationConfig(
-            updates=44,
+            updates=60,
             prompts_per_step=128,
             optimizer_steps=4,
             tokens_per_microbatch=4096,
             learning_rate=5e-4,
             warmup_updates=3,
             schedule="linear",
+            weight_average=0.85,
         ),
         objective=ObjectiveConfig(initial_rollouts=4),
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from spo_fast.ops import SPOLoss, linear_token_logprobs, token_logprobs
 from spo_fast.rollout.collector import Trajectory
@@ -81,6 +82,8 @@ class Learner:
             weight_decay=settings.weight_decay,
             betas=(0.9, 0.95),
         )
+        decay = settings.weight_average
+        self._average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay > 0 else None
         self._updates = 0
         self._head = _head_options(model)
 
@@ -138,7 +141,14 @@ class Learner:
                 else:
                     totals[name] = totals.get(name, 0.0) + value * len(part) / len(trajectories)
         self._updates += 1
+        if self._average is not None:
+            self._average.update_parameters(self._model)
         return totals
+
+    def take_average(self) -> None:
+        """Ends training: the model gets the average of its weights, where one was kept."""
+        if self._average is not None and self._updates > 0:
+            self._model.load_state_dict(self._average.module.state_dict())
 
     def _gradient_step(
         self,

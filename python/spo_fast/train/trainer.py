@@ -103,6 +103,7 @@ class Trainer:
         before = self._evaluate("evaluate before")
         self._first_values()
         self._train()
+        self._learner.take_average()
         after = self._evaluate("evaluate after")
         save_policy(self._model, self._tokenizer, self._run.path / "model")
         return summarise(self._run.path, self._config, before, after, self._progress.seconds)
