@@ -6,17 +6,16 @@ in the header's order, and the SHA-256 of everything before it. Nothing is ever 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import struct
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from spo_fast._files import replaced
 
 _MAGIC = b"spo_fast.record\n"
 _LENGTH = struct.Struct("<Q")
@@ -56,26 +55,6 @@ def write_record(path: str | os.PathLike[str], kind: str, schema: int, state: di
         file.write(hashlib.sha256(body).digest())
 
 
-@contextlib.contextmanager
-def replaced(path: str | os.PathLike[str]) -> Iterator[int]:
-    """A descriptor of a temporary file that takes the place of ``path`` at the end, once its bytes are on the disk."""
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        try:
-            yield descriptor
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.chmod(temporary, _file_mode(target))
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    _sync_folder(target.parent)
-
-
 def read_record(path: str | os.PathLike[str], kind: str, schema: int) -> dict[str, Any]:
     """The ``state`` given to :func:`write_record`.
 
@@ -110,23 +89,3 @@ def read_record(path: str | os.PathLike[str], kind: str, schema: int) -> dict[st
     except (KeyError, TypeError, struct.error) as error:
         raise ValueError(f"{name}: the file is not a well-formed {kind} file ({error!r})") from error
     return state
-
-
-def _file_mode(target: Path) -> int:
-    """The mode of the file being replaced, else what ``open`` would give; mkstemp's 0600 is for secrets."""
-    with contextlib.suppress(FileNotFoundError):
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; Windows cannot open folders and needs no such call."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

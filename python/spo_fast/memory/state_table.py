@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spo_fast import _core
-from spo_fast.memory._record import replaced
+from spo_fast._files import replaced
 from spo_fast.memory._tracker import Floats, Ints
 
 Texts: TypeAlias = Sequence[str] | Sequence[bytes]

@@ -14,7 +14,8 @@ from spo_fast.train.config import EvalConfig, TrainConfig
 from spo_fast.train.evaluation import evaluate
 from spo_fast.train.policy import load_policy
 from spo_fast.train.progress import Progress
-from spo_fast.train.run_folder import load_config, write_atomically
+from spo_fast._files import write_text
+from spo_fast.train.run_folder import load_config
 from spo_fast.train.seeds import EVALUATION, stream_seed
 from spo_fast.train.summary import Rate, rates
 from spo_fast.train.tasks import held_out_tasks, training_tasks
@@ -86,7 +87,7 @@ def evaluate_run(config: EvalConfig, *, quiet: bool = False) -> Evaluation:
         success=rates(played),
     )
     if config.json is not None:
-        write_atomically(config.json, json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+        write_text(config.json, json.dumps(dataclasses.asdict(result), indent=2) + "\n")
     return result
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spo_fast._files import write_text
 from spo_fast.envs.alfworld.game import SPLITS, AlfworldGame
 
 __all__ = ["find_games", "load_games", "save_games"]
@@ -87,10 +87,10 @@ def save_games(games: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str
             "task_type": game["task_type"],
             "pddl_params": game.get("pddl_params", {}),
         }
-        _write_atomically(target / TRAJECTORY_FILE, json.dumps(trajectory))
+        write_text(target / TRAJECTORY_FILE, json.dumps(trajectory))
         members = {key: game[key] for key in ("pddl_domain", "grammar", "pddl_problem")}
         members |= {"solvable": True, "walkthrough": list(game.get("walkthrough", []))}
-        _write_atomically(target / GAME_FILE, json.dumps(members))
+        write_text(target / GAME_FILE, json.dumps(members))
         written.append(target / GAME_FILE)
     return written
 
@@ -102,17 +102,3 @@ def _checked(game: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"games: expected an id 'split/task/trial' with a split of {SPLITS}, got {name!r}")
     loaded = AlfworldGame(game)
     return {**game, "task_type": loaded.task_type}
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
