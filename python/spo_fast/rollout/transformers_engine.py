@@ -92,13 +92,16 @@ class _SlotCacheForward:
     def _masks(self, positions: torch.Tensor, reach: int) -> Any:
         """Who may see whom, [b, 1, q, reach]; a mapping for models that mask by the kind of layer."""
         keys = torch.arange(reach, device=positions.device)
-        causal = keys[None, None, None, :] <= positions[:, None, :, None]
+        seen = keys[None, None, None, :] <= positions[:, None, :, None]
+        if self._window is None:
+            near = seen
+        else:
+            near = seen & (keys[None, None, None, :] > positions[:, None, :, None] - self._window)
         if self._kinds is None:
-            return self._native(causal)
-        masks = {"full_attention": self._native(causal)}
+            return self._native(near)  # a model with a window and one kind of layer has it in all of them
+        masks = {"full_attention": self._native(seen)}
         if "sliding_attention" in self._kinds:
-            near = keys[None, None, None, :] > positions[:, None, :, None] - self._window
-            masks["sliding_attention"] = self._native(causal & near)
+            masks["sliding_attention"] = self._native(near)
         return masks
 
     def _native(self, mask: torch.Tensor) -> torch.Tensor:
@@ -141,6 +144,7 @@ class _RecomputeForward:
 
 def _agrees(model: Any, vocab: int) -> bool:
     """Whether the slot cache gives the logits of a plain forward, on a short made-up two-turn conversation."""
+    model.eval()
     rng = np.random.default_rng(0)
     first, second = (rng.integers(0, vocab, size=n).tolist() for n in (7, 5))
     try:
