@@ -24,6 +24,9 @@ MODELS = {
         transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=2, n_positions=256)
     ),
     "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=8)),
+    "mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**SMALL, sliding_window=15)
+    ),
     "lfm2": lambda: transformers.Lfm2ForCausalLM(
         transformers.Lfm2Config(**SMALL, layer_types=["conv", "full_attention"])
     ),

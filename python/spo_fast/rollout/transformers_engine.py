@@ -57,24 +57,23 @@ class _SlotCacheForward:
     def __call__(self, rows: list[int], slots: Sequence[_Slot | None]) -> torch.Tensor:
         """Feeds each of these rows its slot's pending tokens; logits [b, V] after the last of them."""
         device = self._model.device
-        active = [_at(slots, row) for row in rows]
-        lengths = [len(s.pending) for s in active]
+        lengths = [len(_at(slots, row).pending) for row in rows]
         width = max(lengths)
+        even = min(lengths) == width
         # One token for most slots: running the idle ones along costs less than gathering the others' keys and
         # values. What that writes lies beyond the idle slot's context, and the tokens that come next overwrite it.
         whole = width == 1 and 2 * len(rows) >= self._slots
         served = list(range(self._slots)) if whole else rows
         ids = torch.zeros(len(served), width, dtype=torch.int64)
-        starts = torch.tensor([0 if slots[row] is None else _at(slots, row).context for row in served])
-        for i, slot in zip(rows if whole else range(len(rows)), active, strict=True):
-            ids[i, : len(slot.pending)] = torch.tensor(slot.pending)
+        for place, row in enumerate(rows):
+            ids[row if whole else place, : lengths[place]] = torch.tensor(_at(slots, row).pending)
+        starts = torch.tensor([0 if (slot := slots[row]) is None else slot.context for row in served])
         positions = starts[:, None] + torch.arange(width)
         reach = int(positions.max()) + 1  # padded queries included: the cache must hold what they write
         ids, positions = ids.to(device), positions.to(device)
         at = None if whole else torch.tensor(rows, device=device)
         kwargs: dict[str, Any] = {self._cache_name: self._cache.at(at, positions, reach)}
-        uneven = min(lengths) != width
-        if self._limits_logits and not uneven:
+        if self._limits_logits and even:
             kwargs["logits_to_keep"] = 1
         out = self._model(
             input_ids=ids,
@@ -83,22 +82,22 @@ class _SlotCacheForward:
             use_cache=True,
             **kwargs,
         ).logits
-        if whole:
-            return out[torch.tensor(rows, device=device), -1]
-        if not uneven:
-            return out[:, -1]
+        if even:
+            return out[rows, -1] if whole else out[:, -1]
         return out[torch.arange(len(rows), device=device), torch.tensor(lengths, device=device) - 1]
 
     def _masks(self, positions: torch.Tensor, reach: int) -> Any:
         """Who may see whom, [b, 1, q, reach]; a mapping for models that mask by the kind of layer."""
         keys = torch.arange(reach, device=positions.device)
-        causal = keys[None, None, None, :] <= positions[:, None, :, None]
+        seen = keys[None, None, None, :] <= positions[:, None, :, None]
+        near = seen
+        if self._window is not None:
+            near = seen & (keys[None, None, None, :] > positions[:, None, :, None] - self._window)
         if self._kinds is None:
-            return self._native(causal)
-        masks = {"full_attention": self._native(causal)}
+            return self._native(near)  # a model with a window and one kind of layer has it in all of them
+        masks = {"full_attention": self._native(seen)}
         if "sliding_attention" in self._kinds:
-            near = keys[None, None, None, :] > positions[:, None, :, None] - self._window
-            masks["sliding_attention"] = self._native(causal & near)
+            masks["sliding_attention"] = self._native(near)
         return masks
 
     def _native(self, mask: torch.Tensor) -> torch.Tensor:
@@ -141,6 +140,7 @@ class _RecomputeForward:
 
 def _agrees(model: Any, vocab: int) -> bool:
     """Whether the slot cache gives the logits of a plain forward, on a short made-up two-turn conversation."""
+    model.eval()
     rng = np.random.default_rng(0)
     first, second = (rng.integers(0, vocab, size=n).tolist() for n in (7, 5))
     try:

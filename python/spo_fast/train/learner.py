@@ -147,7 +147,7 @@ class Learner:
 
     def take_average(self) -> None:
         """Ends training: the model gets the average of its weights, where one was kept."""
-        if self._average is not None and self._updates > 0:
+        if self._average is not None:
             self._model.load_state_dict(self._average.module.state_dict())
 
     def _gradient_step(
