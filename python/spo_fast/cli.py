@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from spo_fast._extras import require
 from spo_fast.envs.alfworld import TextworldError
+
+if TYPE_CHECKING:
+    from spo_fast.train.summary import Summary
 
 _USAGE = """usage: spo-fast COMMAND [OPTIONS]
 
@@ -38,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"spo-fast: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\nspo-fast: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\nspo-fast: {stop or 'stopped'}", file=sys.stderr)
         return 130
 
 
@@ -47,37 +51,57 @@ def _train(arguments: list[str]) -> int:
     require("spo-fast train", "train")
     from spo_fast.train import PRESETS, TrainConfig
 
-    preset, arguments = _take_preset(arguments)
+    resumed, arguments = _take(arguments, "--resume")
+    if resumed is not None:
+        return _resume(resumed, arguments)
+    preset, arguments = _take(arguments, "--preset")
+    preset = "demo" if preset is None else preset
     if preset not in PRESETS:
         raise ValueError(f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}")
     config = _parse(
         TrainConfig,
         "train",
         f"Trains a policy. --preset {{{','.join(PRESETS)}}} names the defaults that the options change; "
-        f"those below are of {preset!r}.",
+        f"those below are of {preset!r}. --resume RUN goes on with a run that was stopped, as it was configured.",
         arguments,
         default=PRESETS[preset],
     ).with_output()
     from spo_fast.train import train  # PyTorch comes with it: not for a mere --help
 
-    print(train(config).text())
-    print(f"learning curve: {config.output}/learning_curve.png\npolicy:         {config.output}/model")
+    assert config.output is not None
+    _show(train(config), config.output)
     return 0
 
 
-def _take_preset(arguments: list[str]) -> tuple[str, list[str]]:
-    """Removes --preset NAME from the arguments."""
-    preset = "demo"
+def _resume(run: str, arguments: list[str]) -> int:
+    if arguments:
+        raise ValueError(
+            f"--resume: a run goes on as it was configured; expected no other option, got {arguments[0]}"
+        )
+    from spo_fast.train import resume
+
+    _show(resume(Path(run)), Path(run))
+    return 0
+
+
+def _show(summary: Summary, run: Path) -> None:
+    print(summary.text())
+    print(f"learning curve: {run}/learning_curve.png\npolicy:         {run}/model")
+
+
+def _take(arguments: list[str], option: str) -> tuple[str | None, list[str]]:
+    """(the value of ``option VALUE`` or ``option=VALUE``, None where it is not given; the other arguments)."""
+    value = None
     rest = []
     it = iter(arguments)
     for argument in it:
-        if argument == "--preset":
-            preset = next(it, "")
-        elif argument.startswith("--preset="):
-            preset = argument.partition("=")[2]
+        if argument == option:
+            value = next(it, "")
+        elif argument.startswith(f"{option}="):
+            value = argument.partition("=")[2]
         else:
             rest.append(argument)
-    return preset, rest
+    return value, rest
 
 
 def _eval(arguments: list[str]) -> int:

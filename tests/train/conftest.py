@@ -28,14 +28,16 @@ SMALL = TrainConfig(
 def small_run(tmp_path_factory):
     """(folder of a finished run, the episodes of the evaluation that ended it)."""
     episodes = []
-    summarise = trainer.summarise
+    evaluate = trainer.evaluate
 
-    def spy(run, config, before, after, seconds):
-        episodes.extend(after)
-        return summarise(run, config, before, after, seconds)
+    def spy(*args, phase, **kwargs):
+        played = evaluate(*args, phase=phase, **kwargs)
+        if phase == "evaluate after":
+            episodes.extend(played)
+        return played
 
     folder: Path = tmp_path_factory.mktemp("runs") / "small"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "summarise", spy)
+        patch.setattr(trainer, "evaluate", spy)
         trainer.train(dataclasses.replace(SMALL, output=folder), quiet=True)
     return folder, episodes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,11 @@ class Trajectory:
     truncated: bool = False
     finished_at: int = 0
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trajectory:
+        """The inverse of ``dataclasses.asdict``."""
+        return cls(**{**fields, "request": Request(**fields["request"])})
+
     @property
     def action_tokens(self) -> int:
         return sum(self.action_mask)
@@ -81,6 +87,7 @@ class Collector:
         self._max_action_tokens = max_action_tokens
         self._running: dict[int, tuple[Environment, Trajectory]] = {}
         self.environment_steps = 0
+        self.environment_seconds = 0.0
 
     @property
     def free_slots(self) -> int:
@@ -91,8 +98,10 @@ class Collector:
         return [trajectory.request for _, trajectory in self._running.values()]
 
     def start(self, request: Request) -> None:
+        began = time.perf_counter()
         environment = self._tasks.make(request.task_id)
         observation, _ = environment.reset()
+        self.environment_seconds += time.perf_counter() - began
         trajectory = Trajectory(request, self._tasks.task_type(request.task_id))
         prompt = self._chat.opening(observation)
         if len(prompt) + self._max_action_tokens > self._max_tokens:
@@ -120,7 +129,9 @@ class Collector:
             trajectory.action_mask += [1] * len(generation.token_ids)
             trajectory.logprobs += generation.logprobs
             commands.append(parse_command(self._chat.text(generation.token_ids)))
+        began = time.perf_counter()
         steps = self._tasks.step([environment for environment, _ in running], commands)
+        self.environment_seconds += time.perf_counter() - began
         self.environment_steps += len(steps)
         ended = []
         for generation, (_, trajectory), command, step in zip(

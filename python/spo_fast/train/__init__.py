@@ -9,7 +9,11 @@ from spo_fast._extras import require
 from spo_fast.train.config import PRESETS, EvalConfig, TrainConfig
 
 # name -> module that defines it
-_LAZY = {"train": "spo_fast.train.trainer", "evaluate_run": "spo_fast.train.eval_run"}
+_LAZY = {
+    "train": "spo_fast.train.trainer",
+    "resume": "spo_fast.train.trainer",
+    "evaluate_run": "spo_fast.train.eval_run",
+}
 
 __all__ = ["PRESETS", "EvalConfig", "TrainConfig", *_LAZY]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,9 +13,12 @@ import numpy as np
 from spo_fast.memory.prompt_tracker import PromptTracker
 from spo_fast.memory.receipt_order_tracker import ReceiptOrderTracker
 from spo_fast.rollout.collector import Trajectory
+from spo_fast.train.checkpoint import write_json
 
 LogprobFunction = Callable[[Sequence[Trajectory]], list[np.ndarray]]
 """The current policy's log-probs of trajectories' action tokens."""
+
+_TRACKER, _PREVIOUS = "tracker.record", "previous.json"
 
 
 class Baseline(Protocol):
@@ -36,6 +42,14 @@ class Baseline(Protocol):
         """Called when an updated policy starts to generate."""
         ...
 
+    def parts(self) -> dict[str, Callable[[Path], None]]:
+        """What a checkpoint keeps of it: file name -> what writes that file."""
+        ...
+
+    def restore(self, checkpoint: Path) -> None:
+        """Reads the files that ``parts`` wrote."""
+        ...
+
 
 class StreamAlignedBaseline:
     """SPO++: the value frozen at dispatch; evidence aged by the publications since the policy that made it."""
@@ -55,6 +69,12 @@ class StreamAlignedBaseline:
 
     def publish(self) -> None:
         self.tracker.publish()
+
+    def parts(self) -> dict[str, Callable[[Path], None]]:
+        return {_TRACKER: self.tracker.save}
+
+    def restore(self, checkpoint: Path) -> None:
+        self.tracker = PromptTracker.load(checkpoint / _TRACKER)
 
 
 class ReceiptOrderBaseline:
@@ -91,6 +111,15 @@ class ReceiptOrderBaseline:
 
     def publish(self) -> None:
         pass
+
+    def parts(self) -> dict[str, Callable[[Path], None]]:
+        previous = [dataclasses.asdict(trajectory) for trajectory in self._previous.values()]
+        return {_TRACKER: self.tracker.save, _PREVIOUS: write_json(previous)}
+
+    def restore(self, checkpoint: Path) -> None:
+        self.tracker = ReceiptOrderTracker.load(checkpoint / _TRACKER)
+        previous = json.loads((checkpoint / _PREVIOUS).read_text(encoding="utf-8"))
+        self._previous = {t["request"]["task_id"]: Trajectory.from_dict(t) for t in previous}
 
 
 def _drift(trajectory: Trajectory, current: np.ndarray) -> float:

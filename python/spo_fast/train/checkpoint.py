@@ -72,7 +72,9 @@ def verify(folder: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is truncated or damaged: it is no manifest") from error
     if schema != SCHEMA:
-        raise ValueError(f"{path}: expected schema {SCHEMA}, got {schema!r}; another version of spo_fast wrote it")
+        raise ValueError(
+            f"{path}: expected schema {SCHEMA}, got {schema!r}; another version of spo_fast wrote it"
+        )
     if text != _manifest(parts):
         raise ValueError(f"{path} is damaged: its checksum does not match")
     for name, expected in parts.items():
@@ -89,11 +91,17 @@ def verify(folder: Path) -> None:
 def write_json(value: Any) -> Callable[[Path], None]:
     """A part of a checkpoint that holds ``value`` as JSON."""
 
-
     def write(path: Path) -> None:
         path.write_text(json.dumps(value), encoding="utf-8")
 
     return write
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """What ``write_tensors`` wrote."""
+    from safetensors.torch import load_file
+
+    return load_file(path)
 
 
 def write_tensors(tensors: Mapping[str, Any]) -> Callable[[Path], None]:

@@ -166,6 +166,25 @@ class ObjectiveConfig:
 
 
 @dataclass(frozen=True)
+class RecordConfig:
+    """What a run leaves behind besides its metrics.
+
+    Attributes:
+        checkpoint_every: updates between two checkpoints; a report is written with each.
+        keep_checkpoints: how many of the latest checkpoints stay.
+        transcripts: episodes of an update that comes with a checkpoint which the report shows token by token.
+        tensorboard: also write the metrics for TensorBoard, to RUN/tensorboard (needs the package tensorboard).
+        wandb: also send the metrics to Weights & Biases, to the project of this name (needs the package wandb).
+    """
+
+    checkpoint_every: int = _bounded(10, 1)
+    keep_checkpoints: int = _bounded(2, 1)
+    transcripts: int = _bounded(4, 0)
+    tensorboard: bool = False
+    wandb: str | None = None
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """A training run.
 
@@ -187,6 +206,7 @@ class TrainConfig:
     rollout: RolloutConfig = RolloutConfig()
     optimisation: OptimisationConfig = OptimisationConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    record: RecordConfig = RecordConfig()
 
     def with_output(self) -> TrainConfig:
         """The same with a folder of its own, where ``output`` names none."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from spo_fast._files import write_text
 from spo_fast.rollout.chat import ChatFormat
 from spo_fast.train.config import EvalConfig, TrainConfig
 from spo_fast.train.evaluation import evaluate
 from spo_fast.train.policy import load_policy
 from spo_fast.train.progress import Progress
-from spo_fast._files import write_text
 from spo_fast.train.run_folder import load_config
 from spo_fast.train.seeds import EVALUATION, stream_seed
 from spo_fast.train.summary import Rate, rates

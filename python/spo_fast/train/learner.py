@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,22 @@ def microbatches(lengths: Sequence[int], indices: Sequence[int], tokens: int) ->
         group.append(i)
     if group:
         yield group
+
+
+class NonFiniteLossError(ValueError):
+    """A gradient step's loss or gradient is NaN or infinite; that step was not taken.
+
+    Attributes:
+        part: which of the update's trajectories the step was on.
+        figures: the step's metrics.
+        where: the file that has the batch, if it was written down.
+    """
+
+    def __init__(self, part: list[int], figures: dict[str, float], where: Path | None = None):
+        said = f"the loss is {figures['loss']:g}, the norm of its gradient {figures['grad_norm']:g}"
+        super().__init__(said + (f"; the batch is in {where}" if where else ""))
+        self.part = part
+        self.figures = figures
 
 
 class Learner:
@@ -145,6 +163,44 @@ class Learner:
             self._average.update_parameters(self._model)
         return totals
 
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Weights, optimiser and average as flat tensors; one of several tied weights stands for all."""
+        state = {f"model.{name}": tensor for name, tensor in _untied(self._model).items()}
+        if self._average is not None:
+            state |= {f"average.{name}": tensor for name, tensor in _untied(self._average).items()}
+        for i, moments in self._optimizer.state_dict()["state"].items():
+            state |= {f"optimizer.{i}.{name}": tensor for name, tensor in moments.items()}
+        state["updates"] = torch.tensor(self._updates)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes what ``state_dict`` gave; a state of another model or other settings is refused, and nothing changed.
+
+        Raises:
+            ValueError: naming the first tensor that is missing, superfluous or of another shape.
+        """
+        own = {f"model.{name}": tensor for name, tensor in _untied(self._model).items()}
+        if self._average is not None:
+            own |= {f"average.{name}": tensor for name, tensor in _untied(self._average).items()}
+        given = {name: tuple(t.shape) for name, t in state.items() if name.startswith(("model.", "average."))}
+        expected = {name: tuple(t.shape) for name, t in own.items()}
+        for name in sorted(given.keys() ^ expected.keys()):
+            raise ValueError(f"learner: the tensor {name} is {'missing' if name in expected else 'unknown'}")
+        for name, shape in expected.items():
+            if given[name] != shape:
+                raise ValueError(f"learner: expected {name} of shape {shape}, got {given[name]}")
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in state.items():
+            if name.startswith("optimizer."):
+                _, i, moment = name.split(".")
+                moments.setdefault(int(i), {})[moment] = tensor
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+        self._updates = int(state["updates"])
+
     def take_average(self) -> None:
         """Ends training: the model gets the average of its weights, where one was kept."""
         if self._average is not None:
@@ -183,11 +239,22 @@ class Learner:
                     sums[name] = sums.get(name, torch.zeros_like(value)) + value * tokens / count
             sums["loss"] = sums.get("loss", torch.zeros_like(out.loss)) + out.loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.max_grad_norm)
+        sums["grad_norm"] = norm
+        figures = {name: float(value) for name, value in sums.items()}
+        if not math.isfinite(figures["loss"]) or not math.isfinite(figures["grad_norm"]):
+            raise NonFiniteLossError(part, figures)
         for group_options in self._optimizer.param_groups:
             group_options["lr"] = learning_rate(self._settings, self._updates)
         self._optimizer.step()
-        sums["grad_norm"] = norm
-        return {name: float(value) for name, value in sums.items()}
+        return figures
+
+
+def _untied(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A module's state without the second names of tied weights, which share their first one's storage."""
+    first: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        first.setdefault(id(tensor), (name, tensor))
+    return dict(first.values())
 
 
 def learning_rate(settings: OptimisationConfig, update: int) -> float:

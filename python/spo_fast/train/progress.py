@@ -20,10 +20,11 @@ class Progress:
     def __init__(self, quiet: bool = False):
         self._quiet = quiet
         self.seconds: dict[str, float] = {}
+        self._began: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Any]:
-        start = time.perf_counter()
+        self._began[name] = time.perf_counter()
         live = sys.stderr.isatty()
         with tqdm(
             total=total,
@@ -36,4 +37,12 @@ class Progress:
             smoothing=0.1,
         ) as bar:
             yield bar
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        self.seconds = self.seconds_so_far()
+        del self._began[name]
+
+    def seconds_so_far(self) -> dict[str, float]:
+        """``seconds`` with what the phases under way have taken until now."""
+        now, seconds = time.perf_counter(), dict(self.seconds)
+        for name, began in self._began.items():
+            seconds[name] = seconds.get(name, 0.0) + now - began
+        return seconds

@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spo_fast._files import write_text
 from spo_fast.train.config import TrainConfig
 
-LOGS = ("metrics", "episodes", "transcripts", "resources")
-"""What a run appends to, as NAME.jsonl: a line an update; a training episode; some episodes as tokens; memory."""
+LOGS = ("metrics", "episodes", "transcripts", "evaluations", "resources")
+"""What a run appends to, as NAME.jsonl: a line an update; a training episode; an episode as tokens; an evaluation; memory."""
 
 
 class RunFolder:
@@ -76,7 +76,7 @@ class RunFolder:
 class Log:
     """An append-only file of JSON lines that can be cut back to a mark: a length and the SHA-256 of what is before."""
 
-    START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+    START: ClassVar = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
 
     def __init__(self, path: Path):
         self._path = path

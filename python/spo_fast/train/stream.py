@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ class RolloutStream:
     clock plays no part, so a run repeats exactly.
 
     Args:
-        on_episode: called with each episode as it ends.
+        on_episode: called with each episode as it ends; may be changed.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class RolloutStream:
         self._baseline = baseline
         self._task_ids = list(task_ids)
         self._rng = rng
-        self._on_episode = on_episode
+        self.on_episode = on_episode
         self._finished: list[Trajectory] = []
         self._next_number = 0
         self.version = 0
@@ -65,10 +67,25 @@ class RolloutStream:
         self.version += 1
         self._baseline.publish()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a stream with nothing in flight remembers, as JSON can hold it."""
+        return {
+            "finished": [dataclasses.asdict(trajectory) for trajectory in self._finished],
+            "next_number": self._next_number,
+            "version": self.version,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._finished = [Trajectory.from_dict(trajectory) for trajectory in state["finished"]]
+        self._next_number = state["next_number"]
+        self.version = state["version"]
+        self._rng.bit_generator.state = state["rng"]
+
     def _take(self, trajectories: Iterable[Trajectory]) -> None:
         for trajectory in trajectories:
             self._finished.append(trajectory)
-            self._on_episode(trajectory)
+            self.on_episode(trajectory)
 
     def _fill(self) -> None:
         busy = {request.task_id for request in self._collector.in_flight}

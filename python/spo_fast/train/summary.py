@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from spo_fast._files import write_text
 from spo_fast.rollout.collector import Trajectory
 from spo_fast.train.config import TrainConfig
 from spo_fast.train.evaluation import paired_difference, success_by_type, wilson_interval
-from spo_fast.train.run_folder import load_metrics, write_atomically
+from spo_fast.train.records import evaluated
+from spo_fast.train.run_folder import load_log
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,10 @@ def area_under_curve(rewards: list[float]) -> float:
     return (sum(rewards) - (rewards[0] + rewards[-1]) / 2) / (len(rewards) - 1)
 
 
-def summarise(
-    run: Path,
-    config: TrainConfig,
-    before: list[Trajectory],
-    after: list[Trajectory],
-    seconds: dict[str, float],
-) -> Summary:
-    """Writes summary.json and learning_curve.png."""
-    metrics = load_metrics(run)
+def summarise(run: Path, config: TrainConfig, seconds: dict[str, float]) -> Summary:
+    """Writes learning_curve.png and, last of all that a run writes, summary.json."""
+    metrics = load_log(run, "metrics")
+    before, after = (evaluated(record) for record in load_log(run, "evaluations"))
     summary = Summary(
         algorithm=config.algorithm,
         seed=config.seed,
@@ -94,9 +91,25 @@ def summarise(
         auc=area_under_curve([m["reward"] for m in metrics]),
         seconds=dict(seconds),
     )
-    write_atomically(run / "summary.json", json.dumps(dataclasses.asdict(summary), indent=2) + "\n")
     draw_learning_curve(run / "learning_curve.png", summary, metrics)
+    write_text(run / "summary.json", json.dumps(dataclasses.asdict(summary), indent=2) + "\n")
     return summary
+
+
+def load_summary(run: Path) -> Summary:
+    """The summary of a finished run.
+
+    Raises:
+        ValueError: naming the file if it is damaged.
+    """
+    path = run / "summary.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("before", "after"):
+            fields[name] = {kind: Rate(**rate) for kind, rate in fields[name].items()}
+        return Summary(**{**fields, "difference": tuple(fields["difference"])})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def draw_learning_curve(path: Path, summary: Summary, metrics: list[dict]) -> None:
