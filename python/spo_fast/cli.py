@@ -18,6 +18,9 @@ _USAGE = """usage: spo-fast COMMAND [OPTIONS]
 commands:
   train   train a policy with SPO++ or SPO            (spo-fast train --help)
   eval    play a trained policy on games              (spo-fast eval --help)
+  report  write a run's report, or compare several    (spo-fast report --help)
+  play    play a game, or watch a trained policy      (spo-fast play --help)
+  doctor  what is installed, and what is missing
 
 --debug shows where an error came from.
 """
@@ -121,6 +124,29 @@ def _eval(arguments: list[str]) -> int:
     return 0
 
 
+def _play(arguments: list[str]) -> int:
+    require("spo-fast play", "train")
+    from spo_fast.train import PlayConfig
+
+    config = _parse(PlayConfig, "play", "Plays a game in the terminal.", arguments)
+    from spo_fast.train import play
+
+    play(config)
+    return 0
+
+
+def _doctor(arguments: list[str]) -> int:
+    if arguments:
+        print("usage: spo-fast doctor", file=sys.stdout if arguments[0] in ("-h", "--help") else sys.stderr)
+        return 0 if arguments[0] in ("-h", "--help") else 2
+    from spo_fast.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        print(finding)
+    return 0 if all(finding.good for finding in findings if finding.needed) else 1
+
+
 def _parse(kind: type, command: str, description: str, arguments: list[str], **options: Any) -> Any:
     """A settings dataclass from the command line; prints and exits with status 2 at wrong usage."""
     import tyro
@@ -135,4 +161,4 @@ def _parse(kind: type, command: str, description: str, arguments: list[str], **o
     )
 
 
-_COMMANDS = {"train": _train, "eval": _eval}
+_COMMANDS = {"train": _train, "eval": _eval, "play": _play, "doctor": _doctor}
