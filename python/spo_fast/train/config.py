@@ -292,7 +292,7 @@ class EvalConfig:
     temperature: float | None = _bounded(None, 0)
     slots: int | None = _bounded(None, 1)
     seed: int | None = _bounded(None, 0)
-    threads: int = _bounded(0, 0)
+    threads: int | None = _bounded(None, 0)
     json: Path | None = None
 
     def validate(self) -> None:
