@@ -392,7 +392,7 @@ PRESETS: dict[str, TrainConfig] = {
         policy=PolicyConfig(demonstrations=1600),
         rollout=RolloutConfig(slots=128, max_action_tokens=8),
         optimisation=OptimisationConfig(
-            updates=40,
+            updates=36,
             prompts_per_step=256,
             optimizer_steps=8,
             tokens_per_microbatch=4096,

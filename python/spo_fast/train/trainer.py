@@ -288,6 +288,7 @@ class Trainer:
                 bar.set_postfix(
                     update=f"{self._step}/{settings.updates}",
                     reward=f"{record['reward']:.3f}",
+                    success=f"{record['success']:.3f}",
                     tok_s=f"{record['tokens_per_s']:.0f}",
                     env_s=f"{record['env_steps_per_s']:.0f}",
                     refresh=False,
