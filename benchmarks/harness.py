@@ -26,6 +26,7 @@ COLUMNS = (
 ).split()
 
 Work = Callable[[], Any]
+SHORTEST_MS = 10  # what is timed at once
 
 
 def compare(
@@ -58,9 +59,11 @@ def compare(
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():
         work()  # warm-up, compilation
+    gc.collect()
+    calls = {name: max(1, int(SHORTEST_MS / _milliseconds(work))) for name, work in contenders.items()}
     for _ in range(rounds):
         for name, work in contenders.items():
-            times[name].append(_milliseconds(work))
+            times[name].append(_milliseconds(work, calls[name]))
     memory = {name: _extra_mib(work) for name, work in contenders.items()}
     bandwidth = read_bandwidth() if traffic else None
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -90,13 +93,14 @@ def compare(
     return medians
 
 
-def _milliseconds(work: Work) -> float:
-    gc.collect()
+def _milliseconds(work: Work, calls: int = 1) -> float:
+    """Of a call; the mean of several, as short ones need."""
     start = time.perf_counter()
-    result = work()
+    for _ in range(calls):
+        result = work()
     elapsed = (time.perf_counter() - start) * 1e3
     del result
-    return elapsed
+    return elapsed / calls
 
 
 def _extra_mib(work: Work) -> float:
