@@ -27,6 +27,7 @@ COLUMNS = (
 
 Work = Callable[[], Any]
 SHORTEST_MS = 10  # what is timed at once
+PAUSE_S = 0.02  # before it: OpenMP's threads spin for a while after the work of whoever came before
 
 
 def compare(
@@ -95,6 +96,7 @@ def compare(
 
 def _milliseconds(work: Work, calls: int = 1) -> float:
     """Of a call; the mean of several, as short ones need."""
+    time.sleep(PAUSE_S)
     start = time.perf_counter()
     for _ in range(calls):
         result = work()
