@@ -33,6 +33,9 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
     except Exception as error:  # whatever transformers, tokenizers and safetensors raise at a damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"model: {folder} cannot be loaded: {reason}") from error
+    for parameter in model.parameters():
+        # a file's tensors lie where it has them; the alignment of memory decides the last bits of products
+        parameter.data = parameter.data.clone()
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
