@@ -20,9 +20,8 @@ from spo_fast.train.report.plot import (
     TEAL,
     Chart,
     Plot,
-    clean,
-    count,
 )
+from spo_fast.train.report.wording import clean, count, signed
 from spo_fast.train.summary import area_under_curve
 
 _SCATTER_POINTS = 1200  # more only make the page heavy
@@ -67,8 +66,8 @@ def learning_curve(run: RunLogs) -> Chart:
 def tracker(run: RunLogs) -> Chart:
     title = "Values of the prompt memory"
     reading = (
-        "The baselines should follow the success that they predict; a gap that stays means advantages with a "
-        "constant push up or down."
+        "The values, which serve as baselines, should follow the success that they predict; a gap that stays open "
+        "says that the memory lags behind the policy."
     )
     step, reward = run.metrics.numbers("step"), run.metrics.numbers("reward")
     value, all_tasks = run.metrics.numbers("value_mean"), run.metrics.numbers("tracker_value_mean")
@@ -81,7 +80,7 @@ def tracker(run: RunLogs) -> Chart:
     plot.line(step, value, ORANGE, "value at dispatch, mean of the batch")
     plot.line(step, all_tasks, TEAL, "value now, mean of all tasks")
     gap = float(np.nanmean(value - reward)) if np.isfinite(value - reward).any() else math.nan
-    return plot.chart(title, reading, f"value minus observed success, mean of all updates {gap:+.3f}")
+    return plot.chart(title, reading, f"value minus observed success, mean of all updates {signed(gap)}")
 
 
 def calibration(run: RunLogs) -> Chart:
@@ -151,7 +150,7 @@ def held_out(run: RunLogs) -> Chart:
     if not before and not after:
         return Chart(title, reading, missing=_not_yet("evaluations.jsonl", "no evaluation yet"))
     names = list(before or after)
-    plot = Plot("success", "", left=0.34)
+    plot = Plot("success", "", left=0.4)
     for rates, offset, colour, label in ((before, 0.14, GREY, "before"), (after, -0.14, GREEN, "after")):
         there = [(i, rates[name]) for i, name in enumerate(reversed(names)) if name in rates]
         if there:
@@ -165,7 +164,7 @@ def held_out(run: RunLogs) -> Chart:
                 horizontal=True,
             )
     axes = plot.axes[0]
-    axes.set_yticks(range(len(names)), [_short(clean(name)) for name in reversed(names)])
+    axes.set_yticks(range(len(names)), [_label(name) for name in reversed(names)], fontsize=8.5)
     axes.set(xlim=(0, 1), ylim=(-0.6, len(names) - 0.4))
     axes.grid(axis="y", visible=False)
     return plot.chart(title, reading)
@@ -282,7 +281,7 @@ def residual_centre(run: RunLogs) -> Chart:
     plot.line(
         centres.steps, centres.used, GREEN, f"as used ({measure} measure)", dashed=measure == "trajectory"
     )
-    note = f"mean of all updates {_mean(centres.whitened):+.3f} by trajectory whitening, {_mean(centres.used):+.3f} as used"
+    note = f"mean of all updates {signed(_mean(centres.whitened))} by trajectory whitening, {signed(_mean(centres.used))} as used"
     return plot.chart(title, reading, note)
 
 
@@ -311,9 +310,11 @@ def timing(run: RunLogs) -> Chart:
         return Chart(title, reading, missing=_not_yet("metrics.jsonl", "no update yet"))
     plot = Plot("update", "seconds").over_updates()
     total = sum(seconds.sum() for seconds, _, _ in parts)
-    base = np.zeros(len(step))
+    edges, base = np.append(step - 0.5, step[-1] + 0.5), np.zeros(len(step))
     for seconds, colour, label in parts:
-        plot.axes[0].bar(step, seconds, bottom=base, width=1.0, color=colour, alpha=0.8, linewidth=0)
+        plot.axes[0].stairs(
+            base + seconds, edges, baseline=base, fill=True, color=colour, alpha=0.8, linewidth=0
+        )
         plot.key(f"{label} {100 * seconds.sum() / total:.1f} %" if total else label, colour, "area")
         base = base + seconds
     rates = (run.metrics.numbers("tokens_per_s"), run.metrics.numbers("env_steps_per_s"))
@@ -334,7 +335,7 @@ def memory(run: RunLogs) -> Chart:
     plot.line(step, rss, BLUE, "main memory (RSS)")
     if np.nan_to_num(gpu).any():
         plot.line(step, gpu, PURPLE, "GPU memory")
-    plot.axes[0].set_ylim(bottom=0)
+    plot.axes[0].set_ylim(0, 1.15 * np.nanmax(np.append(rss, gpu)))
     return plot.chart(title, reading, f"peak {count(float(np.nanmax(rss)))} MB")
 
 
@@ -362,5 +363,7 @@ def _mean(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
 
 
-def _short(name: str, limit: int = 32) -> str:
+def _label(name: str, limit: int = 30) -> str:
+    """A task type as a tick label: one line that fits beside the axis."""
+    name = " ".join(clean(name).split())
     return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -14,16 +14,16 @@ import numpy as np
 from spo_fast.train.evaluation import paired_difference
 from spo_fast.train.report import statistics
 from spo_fast.train.report.logs import Evaluation, RunLogs, load_run
-from spo_fast.train.report.page import (
+from spo_fast.train.report.page import write_page
+from spo_fast.train.report.plot import SERIES, Chart, Plot, style
+from spo_fast.train.report.statistics import Difference
+from spo_fast.train.report.wording import (
     duration,
     percent,
     points,
     points_interval,
     rate_interval,
-    write_page,
 )
-from spo_fast.train.report.plot import SERIES, Chart, Plot, style
-from spo_fast.train.report.statistics import Difference
 from spo_fast.train.summary import area_under_curve
 
 
@@ -178,13 +178,15 @@ def _overlay(shown: list[Shown], title: str, key: str, ylabel: str, reading: str
     by_episodes = len({run.batch for run in shown}) > 1  # updates of different sizes are not one unit
     plot = Plot("training episodes" if by_episodes else "update", ylabel).over_updates()
     width = _width(shown)
-    for run in shown:
+    longest = max(run.logs.config.optimisation.updates for run in shown)
+    for i, run in enumerate(shown):
         unit = run.batch if by_episodes else 1
         x, y = unit * run.logs.metrics.numbers("step"), factor * run.logs.metrics.numbers(key)
         if np.isfinite(y).any():
             plot.line(x, statistics.moving_mean(y, width), run.colour, run.name, dashed=run.dashed)
         if key == "reward":
-            _held_out_dots(plot, run, unit)
+            # side by side, so that the intervals do not hide each other
+            _held_out_dots(plot, run, unit, (i - (len(shown) - 1) / 2) * 0.013 * unit * longest)
     if not plot.keys:
         return Chart(title, reading, missing=f"Not there yet: no {key} in any run's metrics.jsonl.")
     if key == "reward":
@@ -192,8 +194,8 @@ def _overlay(shown: list[Shown], title: str, key: str, ylabel: str, reading: str
     return plot.chart(title, reading)
 
 
-def _held_out_dots(plot: Plot, run: Shown, unit: int) -> None:
-    rates = [(unit * e.step, e.rates()["all"]) for e in run.logs.evaluations if e.outcomes]
+def _held_out_dots(plot: Plot, run: Shown, unit: int, shift: float) -> None:
+    rates = [(unit * e.step + shift, e.rates()["all"]) for e in run.logs.evaluations if e.outcomes]
     if rates:
         plot.intervals(
             [x for x, _ in rates],
@@ -261,16 +263,17 @@ def held_out_difference(a: RunLogs, b: RunLogs) -> tuple[Difference | None, str]
     if a.after and b.after:
         shared = [task for task in a.after.outcomes if task in b.after.outcomes]
         if shared:
-            pair = [[e.outcomes[task] for task in shared] for e in (a.after, b.after)]
-            return paired_difference(*pair), f"paired by game: {_shared_games(a.after, b.after, len(shared))}"
-    one, two = (run.held_out_rates()[1].get("all") for run in (a, b))
-    if one is None or two is None:
+            one, two = ([e.outcomes[task] for task in shared] for e in (a.after, b.after))
+            return paired_difference(
+                one, two
+            ), f"paired by game: {_shared_games(a.after, b.after, len(shared))}"
+    rates = [rate for run in (a, b) if (rate := run.held_out_rates()[1].get("all"))]
+    if len(rates) < 2:
         return None, "not there yet"
-    difference = statistics.unpaired_difference(
-        one.success * one.episodes, one.episodes, two.success * two.episodes, two.episodes
-    )
+    (won_a, n_a), (won_b, n_b) = ((rate.success * rate.episodes, rate.episodes) for rate in rates)
     why = "they share no game" if a.after and b.after else "without evaluations.jsonl of both"
-    return difference, f"unpaired, {why}: {one.episodes} and {two.episodes} games"
+    how = f"unpaired, {why}: {n_a} and {n_b} games"
+    return statistics.unpaired_difference(won_a, n_a, won_b, n_b), how
 
 
 def _shared_games(a: Evaluation, b: Evaluation, shared: int) -> str:

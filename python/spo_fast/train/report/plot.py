@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,11 +21,13 @@ BLUE, ORANGE, TEAL, PURPLE = "#2563eb", "#ea580c", "#0d9488", "#7c3aed"
 GREEN, RED, GREY, INK = "#16a34a", "#dc2626", "#94a3b8", "#334155"
 SERIES = (BLUE, ORANGE, TEAL, PURPLE, "#db2777", "#65a30d", "#0891b2", "#a16207")
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, and in the page's own font
     "text.parse_math": False,  # a $ in a task type is a dollar
     "font.size": 9.5,
     "text.color": INK,
+    "axes.titlesize": 8.8,
+    "axes.titlecolor": "#64748b",
     "axes.edgecolor": "#cbd5e1",
     "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
@@ -42,20 +45,6 @@ _STYLE = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
-)
-
-
-def clean(text: str) -> str:
-    """Without what no page can hold or show in its place: control characters, lone surrogates, forced directions."""
-    return _UNSAFE.sub("\ufffd", text)
-
-
-def count(number: float) -> str:
-    """A whole number with narrow spaces between thousands."""
-    return f"{number:,.0f}".replace(",", "\u202f")
 
 
 @dataclass(frozen=True)
@@ -98,22 +87,21 @@ class Plot:
 
     Args:
         xlabel: of the lowest panel.
-        ylabels: one a panel.
+        ylabels: one a panel, written level above it.
         left: where the panels begin, as a part of the width; more where tick labels are words.
     """
 
-    def __init__(self, xlabel: str, *ylabels: str, left: float = 0.115):
-        self.figure = Figure(figsize=(7.2, 3.6))
+    def __init__(self, xlabel: str, *ylabels: str, left: float = 0.105):
+        self.figure = Figure(figsize=(5.7, 3.0))
         self.keys: list[Key] = []
         self.axes: list[Axes] = []
-        gap, bottom, top = 0.06, 0.14, 0.97
+        gap, bottom, top = 0.12, 0.15, 0.92
         height = (top - bottom - gap * (len(ylabels) - 1)) / len(ylabels)
         for i, ylabel in enumerate(ylabels):
             low = top - height - i * (height + gap)
-            axes = self.figure.add_axes((left, low, 0.985 - left, height))
-            axes.set_ylabel(ylabel)
-            axes.yaxis.set_label_coords(-(left - 0.02) / (0.985 - left), 0.5)
-            axes.yaxis.set_major_locator(MaxNLocator(6 if len(ylabels) == 1 else 4))
+            axes = self.figure.add_axes((left, low, 0.975 - left, height))
+            axes.set_title(ylabel, loc="left", pad=4)
+            axes.yaxis.set_major_locator(MaxNLocator(6 if len(ylabels) == 1 else 4, steps=[1, 2, 2.5, 5, 10]))
             self.axes.append(axes)
         self.axes[-1].set_xlabel(xlabel)
 

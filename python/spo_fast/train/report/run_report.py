@@ -12,16 +12,18 @@ import numpy as np
 from spo_fast.train.evaluation import paired_difference
 from spo_fast.train.report.charts import charts
 from spo_fast.train.report.logs import Evaluation, RunLogs, Table, load_run
-from spo_fast.train.report.page import (
+from spo_fast.train.report.page import write_page
+from spo_fast.train.report.plot import style
+from spo_fast.train.report.statistics import Difference
+from spo_fast.train.report.wording import (
+    count,
     duration,
     percent,
     points,
     points_interval,
     rate_interval,
-    write_page,
+    signed,
 )
-from spo_fast.train.report.plot import count, style
-from spo_fast.train.report.statistics import Difference
 from spo_fast.train.summary import area_under_curve
 
 REFRESH_SECONDS = 20
@@ -176,8 +178,9 @@ def _rates(logs: RunLogs) -> list[dict[str, Any]]:
 
 def _spread(rows: list[dict[str, Any]]) -> tuple[list[tuple[int, dict[str, Any]]], int]:
     """(line, record) of a few records evenly over all of them with the first and the last, and how many are left out."""
-    chosen = np.unique(np.linspace(0, len(rows) - 1, _TRANSCRIPTS).round().astype(int)) if rows else []
-    return [(int(i) + 1, rows[i]) for i in chosen], len(rows) - len(chosen)
+    shown = min(_TRANSCRIPTS, len(rows))
+    chosen = np.linspace(0, len(rows) - 1, shown).round().astype(int).tolist()
+    return [(i + 1, rows[i]) for i in chosen], len(rows) - shown
 
 
 def _transcript(row: dict[str, Any], table: Table, line: int) -> dict[str, Any]:
@@ -197,7 +200,7 @@ def _transcript(row: dict[str, Any], table: Table, line: int) -> dict[str, Any]:
             "outcome": {0.0: "lost", 1.0: "won"}.get(outcome, f"{outcome:.2f}"),
             "won": outcome >= 0.5,
             "value": f"{value:.2f}",
-            "advantage": f"{advantage:+.2f}",
+            "advantage": signed(advantage, 2),
             "tokens": sum(len(turn["tokens"]) for turn in turns),
             "shade": f"rgba({rgb}, {0.05 + 0.4 * strength:.3f})",
             "edge": f"rgba({rgb}, {0.15 + 0.5 * strength:.3f})",
