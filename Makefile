@@ -5,7 +5,7 @@
 # make test-textworld   installs the public ALFWorld engine (it compiles, minutes) and tests beside it
 # make parity           plays both engines side by side on every game of GAMES=FOLDER
 # make fuzz             feeds RUNS=N damaged games to the loader, under sanitizers; SEED=N names which
-# make soak             kills processes that count in a shared state table, at 200 random points
+# make soak             kills processes that count in a shared state table, and training runs, at 200 random points each
 # make clean            removes the environment and what was built
 # ARGS="..." goes on to the command: make demo ARGS="--seed 1", make test ARGS="tests/envs -k expert".
 # Everything goes into $(VENV); nothing outside this folder is changed.
@@ -69,7 +69,8 @@ fuzz: $(VENV)/.ready
 	  $(VENV)/bin/python -m pytest --timeout 0 tests/envs/test_alfworld_fuzz.py $(ARGS)
 
 soak: $(VENV)/.ready
-	SPO_FAST_KILLS=200 $(VENV)/bin/python -m pytest tests/memory/test_state_table_files.py -k killed_processes $(ARGS)
+	SPO_FAST_KILLS=200 $(VENV)/bin/python -m pytest -k "killed_processes or killed_at_random" \
+	  tests/memory/test_state_table_files.py tests/train/test_resume.py $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

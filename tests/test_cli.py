@@ -115,3 +115,27 @@ def test_a_run_without_output_gets_a_folder_of_its_own():
         "spo-seed3-20990101-120000"
     )
     assert named.with_output() is named
+
+
+def test_a_run_is_configured_like_another(small_config, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--config", str(small_config), "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", "").split())
+    assert "--resume RUN goes on" in said
+    assert "longest episode, in environment steps. (default: 17)" in said
+
+
+def test_a_bad_configuration_is_named(small_config, capsys):
+    small_config.write_text(small_config.read_text().replace("learning_rate", "larning_rate", 1))
+    assert main(["train", "--config", str(small_config)]) == 1
+    assert "larning_rate: no such setting; did you mean" in capsys.readouterr().err
+    assert main(["train", "--config", str(small_config), "--preset", "demo"]) == 1
+    assert "expected one of them, got both" in capsys.readouterr().err
+
+
+@pytest.fixture
+def small_config(tmp_path):
+    tasks = dataclasses.replace(TrainConfig().tasks, max_steps=17)
+    path = tmp_path / "config.json"
+    path.write_text(dataclasses.replace(TrainConfig(), tasks=tasks, output=tmp_path).to_json())
+    return path

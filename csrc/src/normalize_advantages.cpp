@@ -21,7 +21,9 @@ void join(Moments& into, const Moments& part) {
     into = part;
     return;
   }
-  into.sum += part.sum + part.count * (part.pivot - into.pivot);
+  const double shift = part.pivot - into.pivot;
+  into.squares += part.squares + shift * (2 * part.sum + part.count * shift);
+  into.sum += part.sum + part.count * shift;
   into.count += part.count;
   into.least = std::min(into.least, part.least);
   into.most = std::max(into.most, part.most);
@@ -36,26 +38,26 @@ class Groups {
       for (std::size_t s = 0; s < segments; ++s)
         of_[s] = static_cast<std::size_t>(column.integer(static_cast<std::int64_t>(s)));
     }
-    squares_.resize(moments_.size());
   }
 
   void join(std::size_t segment, const Moments& part) { spo::join(moments_[of_[segment]], part); }
   double mean(std::size_t segment) const { return mean_of(moments_[of_[segment]]); }
-  void add_squares(std::size_t segment, double squares) { squares_[of_[segment]] += squares; }
 
   // Asked for by what the set is, not by its rounded variance: seven times 0.1 has one of 1e-34.
   bool varies(std::size_t segment) const {
     const Moments& m = moments_[of_[segment]];
     return (m.least != m.most || std::isnan(m.sum)) && m.count > 1;
   }
+  // The pivot is a value of the set, so what cancels here is at most `count` times what stays.
   double deviation(std::size_t segment) const {
-    return std::sqrt(squares_[of_[segment]] / std::max(1.0, moments_[of_[segment]].count - 1));
+    const Moments& m = moments_[of_[segment]];
+    const double about_the_mean = m.squares - m.sum * (m.sum / m.count);
+    return std::sqrt((about_the_mean < 0 ? 0 : about_the_mean) / (m.count - 1));
   }
 
  private:
   std::vector<std::size_t> of_;
   std::vector<Moments> moments_;
-  std::vector<double> squares_;
 };
 
 // (value - shift) / divisor of a segment's group; nothing if the result is 0 whatever the value is.
@@ -80,12 +82,7 @@ void normalize_segments(const AdvantageArrays& arrays, const NormalizeOptions& o
   };
   Groups groups(arrays.groups, n);
   for (std::size_t s = 0; s < n; ++s)
-    groups.join(s, {counts(s), values[s], values[s] - values[s], values[s], values[s]});
-  for (std::size_t s = 0; s < n; ++s) {
-    if (weights[s] <= 0) continue;
-    const double distance = values[s] - groups.mean(s);
-    groups.add_squares(s, counts(s) * distance * distance);
-  }
+    groups.join(s, {counts(s), values[s], values[s] - values[s], 0, values[s], values[s]});
   const Column results(out);
   for (std::size_t s = 0; s < n; ++s) {
     const Normal by = normal(groups, s, options);
@@ -123,13 +120,6 @@ class TokenSegments {
       moments(copy.values.data(), copy.mask.data(), length(s), result);
     }
     return result;
-  }
-
-  double squares_of(std::size_t s, double mean) const {
-    if (in_line_)
-      return segment_kernel().squares(numbers_ + starts_[s], bytes_ + starts_[s], length(s), mean);
-    const Copy copy(*this, s);
-    return squares(copy.values.data(), copy.mask.data(), length(s), mean);
   }
 
   void write(std::size_t s, const Normal& by) const {
@@ -190,20 +180,10 @@ void normalize_tokens(const AdvantageArrays& arrays, const NormalizeOptions& opt
   parallel_for(n, threads, [&](std::size_t s) { moments[s] = segments.moments_of(s); });
   if (!options.by_token) {
     for (Moments& m : moments) {
-      if (m.count > 0) m = {1, mean_of(m), m.sum - m.sum, mean_of(m), mean_of(m)};
+      if (m.count > 0) m = {1, mean_of(m), m.sum - m.sum, 0, mean_of(m), mean_of(m)};
     }
   }
   for (std::size_t s = 0; s < n; ++s) groups.join(s, moments[s]);
-  std::vector<double> squares(n);
-  if (options.by_token) {
-    parallel_for(n, threads, [&](std::size_t s) { squares[s] = segments.squares_of(s, groups.mean(s)); });
-  } else {
-    for (std::size_t s = 0; s < n; ++s) {
-      const double distance = moments[s].count > 0 ? moments[s].pivot - groups.mean(s) : 0;
-      squares[s] = distance * distance;
-    }
-  }
-  for (std::size_t s = 0; s < n; ++s) groups.add_squares(s, squares[s]);
   parallel_for(n, threads, [&](std::size_t s) { segments.write(s, normal(groups, s, options)); });
 }
 

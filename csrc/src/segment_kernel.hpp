@@ -9,6 +9,7 @@ struct Moments {
   double count = 0;
   double pivot = 0;  // a value of the set: sums about it keep their digits under a common offset
   double sum = 0;    // of the distances from the pivot; NaN if a value is
+  double squares = 0;  // of the same
   double least = std::numeric_limits<double>::infinity(), most = -least;
 };
 
@@ -20,7 +21,6 @@ struct Scaling {
 // Float values and a mask of bytes, both in a line.
 struct SegmentKernel {
   void (*moments)(const float* values, const std::uint8_t* mask, std::int64_t n, Moments& moments);
-  double (*squares)(const float* values, const std::uint8_t* mask, std::int64_t n, double mean);
   void (*apply)(const float* values, const std::uint8_t* mask, std::int64_t n, Scaling scaling, float* out);
 };
 

@@ -31,6 +31,7 @@ void join_rest(const float* values, const std::uint8_t* mask, std::int64_t n, Mo
     const auto x = static_cast<double>(values[i]);
     result.count += 1;
     result.sum += x - result.pivot;
+    result.squares += (x - result.pivot) * (x - result.pivot);
     result.least = x < result.least ? x : result.least;
     result.most = x > result.most ? x : result.most;
   }
@@ -43,7 +44,7 @@ void wide_moments(const float* values, const std::uint8_t* mask, std::int64_t n,
   const __m256 pivot = _mm256_set1_ps(values[first]);
   const __m256d center = _mm256_set1_pd(values[first]);
   __m256 least = pivot, most = pivot;
-  __m256d low = _mm256_setzero_pd(), high = low;
+  __m256d low = _mm256_setzero_pd(), high = low, low_squares = low, high_squares = low;
   __m256i count = _mm256_setzero_si256();
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -52,38 +53,25 @@ void wide_moments(const float* values, const std::uint8_t* mask, std::int64_t n,
     count = _mm256_sub_epi32(count, set);
     least = _mm256_min_ps(x, least);  // a NaN, given first, is passed over: it shows in the sum
     most = _mm256_max_ps(x, most);
-    low = _mm256_add_pd(low, _mm256_sub_pd(lower(x), center));
-    high = _mm256_add_pd(high, _mm256_sub_pd(upper(x), center));
+    const __m256d a = _mm256_sub_pd(lower(x), center), b = _mm256_sub_pd(upper(x), center);
+    low = _mm256_add_pd(low, a);
+    high = _mm256_add_pd(high, b);
+    low_squares = _mm256_fmadd_pd(a, a, low_squares);
+    high_squares = _mm256_fmadd_pd(b, b, high_squares);
   }
   float smallest[8], largest[8];
   std::int32_t counts[8];
   _mm256_storeu_ps(smallest, least);
   _mm256_storeu_ps(largest, most);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts), count);
-  result = {0, values[first], total(_mm256_add_pd(low, high)), values[first], values[first]};
+  result = {0, values[first], total(_mm256_add_pd(low, high)),
+            total(_mm256_add_pd(low_squares, high_squares)), values[first], values[first]};
   for (int k = 0; k < 8; ++k) {
     result.count += counts[k];
     result.least = smallest[k] < result.least ? smallest[k] : result.least;
     result.most = largest[k] > result.most ? largest[k] : result.most;
   }
   join_rest(values + i, mask + i, n - i, result);
-}
-
-double wide_squares(const float* values, const std::uint8_t* mask, std::int64_t n, double mean) {
-  const __m256d center = _mm256_set1_pd(mean);
-  __m256d low = _mm256_setzero_pd(), high = low;
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m256i set = counted(mask + i);
-    const __m256 x = _mm256_loadu_ps(values + i);
-    const __m256i low_set = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(set));
-    const __m256i high_set = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(set, 1));
-    const __m256d a = _mm256_and_pd(_mm256_sub_pd(lower(x), center), _mm256_castsi256_pd(low_set));
-    const __m256d b = _mm256_and_pd(_mm256_sub_pd(upper(x), center), _mm256_castsi256_pd(high_set));
-    low = _mm256_fmadd_pd(a, a, low);
-    high = _mm256_fmadd_pd(b, b, high);
-  }
-  return total(_mm256_add_pd(low, high)) + squares(values + i, mask + i, n - i, mean);
 }
 
 void wide_apply(const float* values, const std::uint8_t* mask, std::int64_t n, Scaling scaling, float* out) {
@@ -98,7 +86,7 @@ void wide_apply(const float* values, const std::uint8_t* mask, std::int64_t n, S
   apply(values + i, mask + i, n - i, scaling, out + i);
 }
 
-const SegmentKernel kernel{wide_moments, wide_squares, wide_apply};
+const SegmentKernel kernel{wide_moments, wide_apply};
 
 }  // namespace
 

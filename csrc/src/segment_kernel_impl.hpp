@@ -29,30 +29,21 @@ template <class T>
   while (first < n && mask[first] == 0) ++first;
   if (first == n) return;
   const auto pivot = static_cast<double>(values[first]);
-  double count[kLanes] = {}, sum[kLanes] = {}, least[kLanes], most[kLanes];
+  double count[kLanes] = {}, sum[kLanes] = {}, squares[kLanes] = {}, least[kLanes], most[kLanes];
   for (std::int64_t k = 0; k < kLanes; ++k) least[k] = most[k] = pivot;
   for_lanes(values, mask, n, [&](std::int64_t k, double value, bool counted) {
     const double x = counted ? value : pivot;
     count[k] += counted ? 1.0 : 0.0;
     sum[k] += x - pivot;
+    squares[k] += (x - pivot) * (x - pivot);
     least[k] = x < least[k] ? x : least[k];
     most[k] = x > most[k] ? x : most[k];
   });
-  result = {total(count), pivot, total(sum), least[0], most[0]};
+  result = {total(count), pivot, total(sum), total(squares), least[0], most[0]};
   for (std::int64_t k = 1; k < kLanes; ++k) {
     result.least = least[k] < result.least ? least[k] : result.least;
     result.most = most[k] > result.most ? most[k] : result.most;
   }
-}
-
-template <class T>
-double squares(const T* values, const std::uint8_t* mask, std::int64_t n, double mean) {
-  double sum[kLanes] = {};
-  for_lanes(values, mask, n, [&](std::int64_t k, double value, bool counted) {
-    const double x = counted ? value - mean : 0.0;
-    sum[k] += x * x;
-  });
-  return total(sum);
 }
 
 template <class T, class Out>

@@ -2,6 +2,6 @@
 
 namespace spo {
 
-const SegmentKernel portable_segment_kernel{moments<float>, squares<float>, apply<float, float>};
+const SegmentKernel portable_segment_kernel{moments<float>, apply<float, float>};
 
 }  // namespace spo

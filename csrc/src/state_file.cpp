@@ -22,6 +22,7 @@ namespace {
 constexpr char kSharedMagic[16] = "spo_fast.shared", kSavedMagic[16] = "spo_fast.saved\n";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kChunk = 1 << 20;
+constexpr std::size_t kAhead = 16;  // insertions in flight
 
 std::string_view bytes_of(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
@@ -358,9 +359,10 @@ std::unique_ptr<StateTable> StateTable::read(int descriptor) {
   for (std::uint64_t left = tail.rows; left > 0; left -= rows.size()) {
     rows.resize(std::min<std::uint64_t>(left, rows.size()));
     reader.get(rows.data(), rows.size() * sizeof(SegmentMap::Row));
-    for (const SegmentMap::Row& row : rows) {
-      if (!plausible(row)) throw std::invalid_argument("the file is damaged");
-      table->map_->add_foreign(row.key, row.tally);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (i + kAhead < rows.size()) table->map_->prefetch(rows[i + kAhead].key);
+      if (!plausible(rows[i])) throw std::invalid_argument("the file is damaged");
+      table->map_->add_foreign(rows[i].key, rows[i].tally);
     }
   }
   std::vector<SavedOrigin> origins(tail.origins);

@@ -21,6 +21,9 @@ def require(what: str, extra: str) -> None:
     missing = [name for name in MODULES[extra] if importlib.util.find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
-        raise ImportError(
-            f"{what} needs {', '.join(missing)}, which {are} missing: pip install 'spo_fast[{extra}]'"
-        )
+        raise ImportError(f"{what} needs {', '.join(missing)}, which {are} missing: {install_line(extra)}")
+
+
+def install_line(extra: str) -> str:
+    """The command that installs an extra."""
+    return f"pip install 'spo_fast[{extra}]'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from spo_fast._extras import require
 from spo_fast.envs.alfworld import TextworldError
 
 if TYPE_CHECKING:
+    from spo_fast.train.config import TrainConfig
     from spo_fast.train.summary import Summary
 
 _USAGE = """usage: spo-fast COMMAND [OPTIONS]
@@ -18,6 +20,9 @@ _USAGE = """usage: spo-fast COMMAND [OPTIONS]
 commands:
   train   train a policy with SPO++ or SPO            (spo-fast train --help)
   eval    play a trained policy on games              (spo-fast eval --help)
+  report  write a run's report, or compare several    (spo-fast report --help)
+  play    play a game, or watch a trained policy      (spo-fast play --help)
+  doctor  what is installed, and what is missing
 
 --debug shows where an error came from.
 """
@@ -55,22 +60,40 @@ def _train(arguments: list[str]) -> int:
     if resumed is not None:
         return _resume(resumed, arguments)
     preset, arguments = _take(arguments, "--preset")
-    preset = "demo" if preset is None else preset
-    if preset not in PRESETS:
-        raise ValueError(f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}")
+    file, arguments = _take(arguments, "--config")
+    if preset is not None and file is not None:
+        raise ValueError("--preset, --config: expected one of them, got both")
+    if file is None:
+        preset = "demo" if preset is None else preset
+        if preset not in PRESETS:
+            raise ValueError(f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}")
+        source, defaults = preset, PRESETS[preset]
+    else:
+        source, defaults = file, _read_config(Path(file))
     config = _parse(
         TrainConfig,
         "train",
-        f"Trains a policy. --preset {{{','.join(PRESETS)}}} names the defaults that the options change; "
-        f"those below are of {preset!r}. --resume RUN goes on with a run that was stopped, as it was configured.",
+        f"Trains a policy. --preset {{{','.join(PRESETS)}}} names the defaults that the options change, --config FILE "
+        f"takes them from a run's config.json; those below are of {source!r}. --resume RUN goes on with a run that was "
+        "stopped, as it was configured.",
         arguments,
-        default=PRESETS[preset],
+        default=defaults,
     ).with_output()
     from spo_fast.train import train  # PyTorch comes with it: not for a mere --help
 
     assert config.output is not None
     _show(train(config), config.output)
     return 0
+
+
+def _read_config(path: Path) -> TrainConfig:
+    """A run's settings, without its output folder."""
+    from spo_fast.train import TrainConfig
+
+    try:
+        return dataclasses.replace(TrainConfig.from_json(path.read_text(encoding="utf-8")), output=None)
+    except ValueError as error:
+        raise ValueError(f"--config: {path}: {error}") from error
 
 
 def _resume(run: str, arguments: list[str]) -> int:
@@ -121,6 +144,29 @@ def _eval(arguments: list[str]) -> int:
     return 0
 
 
+def _play(arguments: list[str]) -> int:
+    require("spo-fast play", "train")
+    from spo_fast.train import PlayConfig
+
+    config = _parse(PlayConfig, "play", "Plays a game in the terminal.", arguments)
+    from spo_fast.train import play
+
+    play(config)
+    return 0
+
+
+def _doctor(arguments: list[str]) -> int:
+    if arguments:
+        print("usage: spo-fast doctor", file=sys.stdout if arguments[0] in ("-h", "--help") else sys.stderr)
+        return 0 if arguments[0] in ("-h", "--help") else 2
+    from spo_fast.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        print(finding)
+    return 0 if all(finding.good for finding in findings if finding.needed) else 1
+
+
 def _parse(kind: type, command: str, description: str, arguments: list[str], **options: Any) -> Any:
     """A settings dataclass from the command line; prints and exits with status 2 at wrong usage."""
     import tyro
@@ -135,4 +181,4 @@ def _parse(kind: type, command: str, description: str, arguments: list[str], **o
     )
 
 
-_COMMANDS = {"train": _train, "eval": _eval}
+_COMMANDS = {"train": _train, "eval": _eval, "play": _play, "doctor": _doctor}

@@ -6,16 +6,16 @@ import importlib
 from typing import Any
 
 from spo_fast._extras import require
-from spo_fast.train.config import PRESETS, EvalConfig, TrainConfig
+from spo_fast.train.config import PRESETS, EvalConfig, PlayConfig, TrainConfig
 
 # name -> module that defines it
 _LAZY = {
     "train": "spo_fast.train.trainer",
     "resume": "spo_fast.train.trainer",
-    "evaluate_run": "spo_fast.train.eval_run",
+    "evaluate_run": "spo_fast.train.eval_run", "play": "spo_fast.train.play",
 }
 
-__all__ = ["PRESETS", "EvalConfig", "TrainConfig", *_LAZY]
+__all__ = ["PRESETS", "EvalConfig", "PlayConfig", "TrainConfig", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

@@ -292,8 +292,38 @@ class EvalConfig:
     temperature: float | None = _bounded(None, 0)
     slots: int | None = _bounded(None, 1)
     seed: int | None = _bounded(None, 0)
-    threads: int = _bounded(0, 0)
+    threads: int | None = _bounded(None, 0)
     json: Path | None = None
+
+    def validate(self) -> None:
+        """Raises ValueError that names every value out of range."""
+        if faults := _faults(self, ""):
+            raise ValueError("; ".join(faults))
+
+
+@dataclass(frozen=True)
+class PlayConfig:
+    """A game in the terminal. None: as in the policy's run, or the defaults of a run.
+
+    Attributes:
+        games: folder of game.tw-pddl files in ALFWorld's layout; without it games are generated.
+        policy: the folder of a finished run whose policy plays; without it you do.
+        split: which games; train: those that the run was trained on.
+        game: which of them, from 0.
+        admissible: show what is possible before each command.
+        max_steps: longest episode, in environment steps.
+        temperature: of the policy's sampling; 0 is greedy.
+        seed: names the generated games or the choice from a folder, and the policy's sampling.
+    """
+
+    games: Path | None = None
+    policy: Path | None = None
+    split: Literal["train", "valid_seen", "valid_unseen"] | None = None
+    game: int = _bounded(0, 0)
+    admissible: bool = False
+    max_steps: int | None = _bounded(None, 1)
+    temperature: float | None = _bounded(None, 0)
+    seed: int | None = _bounded(None, 0)
 
     def validate(self) -> None:
         """Raises ValueError that names every value out of range."""

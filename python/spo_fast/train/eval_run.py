@@ -63,8 +63,8 @@ def evaluate_run(config: EvalConfig, *, quiet: bool = False) -> Evaluation:
         if config.json.is_dir():
             raise ValueError(f"json: expected a file to write, got the folder {config.json}")
         config.json.parent.mkdir(parents=True, exist_ok=True)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    if run.threads:
+        torch.set_num_threads(run.threads)
     tasks = (training_tasks if split == "train" else held_out_tasks)(run.tasks, run.seed)
     model, tokenizer = load_policy(config.run / "model")
     played = evaluate(
@@ -111,6 +111,7 @@ def _settings(config: EvalConfig, run: TrainConfig) -> tuple[TrainConfig, str]:
     settings = dataclasses.replace(
         run,
         seed=run.seed if config.seed is None else config.seed,
+        threads=run.threads if config.threads is None else config.threads,
         tasks=dataclasses.replace(run.tasks, **_given(tasks)),
         rollout=dataclasses.replace(run.rollout, **_given(rollout)),
     )

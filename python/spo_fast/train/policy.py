@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from spo_fast.envs.alfworld import FILLER_WORDS, AlfworldGame, demonstration, vocabulary
+from spo_fast.envs.protocol import TaskSet
 from spo_fast.rollout.chat import ChatFormat
 from spo_fast.train.config import TrainConfig
 from spo_fast.train.imitation import Demonstrated, imitate, record
@@ -33,6 +34,25 @@ def load_policy(folder: Path) -> tuple[Any, Any]:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"model: {folder} cannot be loaded: {reason}") from error
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def check_vocabulary(model: Any, tokenizer: Any, tasks: TaskSet) -> None:
+    """Raises ValueError if the model cannot read its tokenizer's tokens, or say what the first tasks ask for.
+
+    What they ask for is taken from the ``info["admissible_commands"]`` of environments that give it.
+    """
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ValueError(f"model: its tokenizer has {len(tokenizer)} tokens, its embedding only {rows} rows")
+    for task in list(tasks.task_ids)[:8]:
+        _, info = tasks.make(task).reset()
+        for command in info.get("admissible_commands", []):
+            ids = tokenizer.encode(command, add_special_tokens=False)
+            said = tokenizer.decode(ids, skip_special_tokens=True)
+            if said.lower().split() != command.lower().split():
+                raise ValueError(
+                    f"model: its vocabulary cannot say {command!r}, a command of the first games; it comes out as {said!r}"
+                )
 
 
 def warm_start(config: TrainConfig, progress: Progress) -> tuple[Any, Any]:

@@ -18,7 +18,8 @@ def describe(batch: Sequence[Trajectory]) -> dict[str, float]:
     """What the episodes of a batch were like."""
     actions = sum(t.action_tokens for t in batch)
     return {
-        "reward": float(np.mean([t.outcome for t in batch])),
+        "reward": float(np.mean([t.reward for t in batch])),
+        "success": float(np.mean([t.outcome for t in batch])),
         "turns_mean": float(np.mean([len(t.commands) for t in batch])),
         "action_tokens_mean": actions / len(batch),
         "tokens_mean": float(np.mean([len(t.token_ids) for t in batch])),

@@ -113,19 +113,19 @@ def load_summary(run: Path) -> Summary:
 
 
 def draw_learning_curve(path: Path, summary: Summary, metrics: list[dict]) -> None:
-    """Reward of each update's batch, with the held-out success before and after."""
+    """Success of each update's batch, with the held-out success before and after."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     steps = [m["step"] for m in metrics]
-    rewards = np.array([m["reward"] for m in metrics])
+    successes = np.array([m["success"] for m in metrics])
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, linewidth=1, label="training batches")
-    if len(rewards) >= 5:
+    axes.plot(steps, successes, color="tab:blue", alpha=0.35, linewidth=1, label="training batches")
+    if len(successes) >= 5:
         kernel = np.ones(5) / 5
-        smooth = np.convolve(np.pad(rewards, 2, mode="edge"), kernel, mode="valid")
+        smooth = np.convolve(np.pad(successes, 2, mode="edge"), kernel, mode="valid")
         axes.plot(steps, smooth, color="tab:blue", linewidth=2, label="mean of 5 batches")
     for rates_, x, label in ((summary.before, 0, "held-out games"), (summary.after, len(steps), None)):
         rate = rates_["all"]

@@ -30,7 +30,7 @@ from spo_fast.train.config import TrainConfig
 from spo_fast.train.evaluation import evaluate
 from spo_fast.train.learner import Learner, NonFiniteLossError
 from spo_fast.train.metric_writers import MetricWriter, check_metric_writers, metric_writers
-from spo_fast.train.policy import load_policy, warm_start
+from spo_fast.train.policy import check_vocabulary, load_policy, warm_start
 from spo_fast.train.progress import Progress
 from spo_fast.train.run_folder import RunFolder
 from spo_fast.train.seeds import EVALUATION, FIRST_VALUES, MINIBATCHES, ROLLOUT, SCHEDULE, stream_seed
@@ -129,6 +129,7 @@ def _run(run: RunFolder, config: TrainConfig, tasks: TaskSet, held_out: TaskSet,
             torch.set_num_threads(_state(checkpoint)["threads"])
         progress = Progress(quiet)
         model, tokenizer = _policy(config, run, progress, resumed=checkpoint is not None)
+        check_vocabulary(model, tokenizer, tasks)
         trainer = Trainer(config, run, model, tokenizer, tasks, held_out, progress)
         if checkpoint is None:
             run.cut({})
@@ -287,6 +288,7 @@ class Trainer:
                 bar.set_postfix(
                     update=f"{self._step}/{settings.updates}",
                     reward=f"{record['reward']:.3f}",
+                    success=f"{record['success']:.3f}",
                     tok_s=f"{record['tokens_per_s']:.0f}",
                     env_s=f"{record['env_steps_per_s']:.0f}",
                     refresh=False,
