@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 
 import matplotlib
@@ -231,6 +232,15 @@ def test_a_finished_run(tmp_path):
     assert ("http-equiv", "refresh") not in page.attributes
     assert "Not there yet" not in page.text
     assert page.tags.count("svg") == 12
+
+
+def test_what_the_trainer_writes_is_what_the_report_reads(small_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(small_run[0], run)
+    page = Page(write_report(run))
+    assert "Not there yet" not in page.text and "nan" not in page.text
+    assert "finished" in page.text and "2 of 2" in page.text
+    assert ("class", "badge lost") in page.attributes
 
 
 def test_the_change_is_paired_by_game(tmp_path):

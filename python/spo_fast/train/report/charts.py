@@ -179,7 +179,7 @@ def entropy_and_kl(run: RunLogs) -> Chart:
     step, entropy = run.metrics.numbers("step"), run.metrics.numbers("entropy_estimate")
     if not np.isfinite(entropy).any():
         return Chart(title, reading, missing=_not_yet("metrics.jsonl", "no update yet"))
-    plot = Plot("update", "nats a token", "nats a token").over_updates()
+    plot = Plot("update", "entropy, nats a token", "KL, nats a token").over_updates()
     plot.line(step, entropy, PURPLE, "entropy")
     plot.line(step, run.metrics.numbers("approx_kl"), ORANGE, "KL of the update (below)", panel=1)
     reference = run.metrics.numbers("kl_mean")
@@ -205,10 +205,8 @@ def clipping(run: RunLogs) -> Chart:
     )
     plot.line(step, 100 * dual, RED, f"dual clip, at {run.config.dual_clip:g}")
     plot.axes[0].set_ylim(bottom=0)
-    note = f"mean {100 * np.nanmean(clipped):.2f} %"
-    return plot.chart(
-        title, reading, f"{note} and {100 * _mean(dual):.3f} %" if np.isfinite(dual).any() else note
-    )
+    note = f"mean of all updates {100 * _mean(clipped):.2f} %, dual clip {100 * _mean(dual):.3f} %"
+    return plot.chart(title, reading, note)
 
 
 def importance_weights(run: RunLogs) -> Chart:
@@ -221,7 +219,7 @@ def importance_weights(run: RunLogs) -> Chart:
     weight, largest = run.metrics.numbers("rollout_is_mean"), run.metrics.numbers("ratio_max")
     if not np.isfinite(ess).any() and not np.isfinite(largest).any():
         return Chart(title, reading, missing=_not_yet("metrics.jsonl", "no update yet"))
-    plot = Plot("update", "mean, ESS", "largest ratio").over_updates()
+    plot = Plot("update", "mean weight, effective sample size", "largest ratio").over_updates()
     plot.line(step, weight, BLUE, "mean rollout weight")
     plot.line(step, ess, TEAL, "effective sample size, a part of the tokens")
     plot.line(step, largest, ORANGE, "largest ratio (below)", panel=1)
