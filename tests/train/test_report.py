@@ -43,6 +43,7 @@ def make_run(
     finished=True,
     rewards=(0.2, 0.4, 0.6),
     after=(1, 1, 0, 1),
+    batch=2,
 ):
     """A run of two episodes an update and four held-out games; ``word`` stands wherever a game or model may speak."""
     folder.mkdir(parents=True)
@@ -51,7 +52,7 @@ def make_run(
         algorithm=algorithm,
         output=folder,
         seed=seed,
-        optimisation=OptimisationConfig(updates=updates, prompts_per_step=2),
+        optimisation=OptimisationConfig(updates=updates, prompts_per_step=batch),
     )
     config = dataclasses.replace(config, policy=dataclasses.replace(config.policy, system_prompt=word))
     (folder / "config.json").write_text(config.to_json())
@@ -458,6 +459,12 @@ def test_runs_that_cannot_be_paired_by_seed(tmp_path, others, why):
     page = Page(write_comparison(runs, tmp_path / "both.html"))
     assert why in page.text
     assert page.tags.count("svg") == 8
+
+
+def test_updates_of_different_sizes_are_laid_over_each_other_by_episodes(tmp_path):
+    runs = [make_run(tmp_path / name, batch=batch) for name, batch in (("a", 2), ("b", 4))]
+    text = Page(write_comparison(runs, tmp_path / "both.html")).text
+    assert "training episodes" in text and "the first 3 updates of both, of 2 and 4 episodes" in text
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

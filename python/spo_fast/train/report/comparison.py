@@ -243,7 +243,8 @@ def _against(first: Shown, run: Shown) -> dict[str, str]:
     if a and b:
         updates = min(len(a), len(b))
         auc = statistics.auc_difference(a, first.batch, b, run.batch)
-        return row | _cells("auc", auc, f"the first {updates} updates of both")
+        sizes = "" if first.batch == run.batch else f", of {first.batch} and {run.batch} episodes"
+        return row | _cells("auc", auc, f"the first {updates} updates of both{sizes}")
     return row | _cells("auc", None, "not there yet")
 
 

@@ -164,7 +164,7 @@ class Plot:
     def over_updates(self) -> Plot:
         """Whole numbers along x; only the lowest panel names them."""
         for axes in self.axes:
-            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
             axes.tick_params(labelbottom=axes is self.axes[-1])
         return self
 
