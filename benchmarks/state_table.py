@@ -129,7 +129,9 @@ def core(passes: int = 5) -> None:
 def _median_line(lines: Sequence[str]) -> str:
     """One line for lines that differ in their figures alone."""
     number = re.compile(r"\d+\.\d+")
-    medians = [statistics.median(map(float, figures)) for figures in zip(*map(number.findall, lines), strict=True)]
+    medians = [
+        statistics.median(map(float, figures)) for figures in zip(*map(number.findall, lines), strict=True)
+    ]
     values = iter(medians)
     return number.sub(lambda _: f"{next(values):.1f}", lines[0])
 

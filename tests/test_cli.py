@@ -10,7 +10,7 @@ import pytest
 
 from spo_fast._extras import MODULES, require
 from spo_fast.cli import main
-from spo_fast.train import EvalConfig, TrainConfig
+from spo_fast.train import EvalConfig, PlayConfig, TrainConfig
 
 
 def options_of(part):
@@ -21,7 +21,9 @@ def options_of(part):
             yield f.name
 
 
-@pytest.mark.parametrize(("command", "kind"), [("train", TrainConfig), ("eval", EvalConfig)])
+@pytest.mark.parametrize(
+    ("command", "kind"), [("train", TrainConfig), ("eval", EvalConfig), ("play", PlayConfig)]
+)
 def test_help_shows_every_option_and_needs_no_torch(command, kind):
     code = (
         f"import sys; from spo_fast.cli import main\ntry: main(['{command}', '--help'])\n"
@@ -30,7 +32,7 @@ def test_help_shows_every_option_and_needs_no_torch(command, kind):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
     names = set(options_of(kind)) - {"run"}
-    assert len(names) > 10
+    assert len(names) > 6
     assert {name for name in names if f"--{name.replace('_', '-')} " not in done.stdout} == set()
 
 
@@ -139,3 +141,10 @@ def small_config(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(dataclasses.replace(TrainConfig(), tasks=tasks, output=tmp_path).to_json())
     return path
+
+
+def test_a_report_needs_runs(tmp_path, capsys):
+    assert main(["report"]) == 1
+    assert "runs: expected the folder of a run" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 1
+    assert "not a run folder" in capsys.readouterr().err

@@ -24,7 +24,9 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(capsys, monkeyp
     assert "pip install 'spo_fast[train]'" in lines[0]
 
 
-@pytest.mark.parametrize(("cuda", "triton", "needs"), [(False, True, "a GPU"), (True, False, "pip install triton")])
+@pytest.mark.parametrize(
+    ("cuda", "triton", "needs"), [(False, True, "a GPU"), (True, False, "pip install triton")]
+)
 def test_what_triton_kernels_lack(cuda, triton, needs):
     assert needs in doctor._no_triton(cuda, triton)
 

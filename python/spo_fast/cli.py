@@ -109,7 +109,7 @@ def _resume(run: str, arguments: list[str]) -> int:
 
 def _show(summary: Summary, run: Path) -> None:
     print(summary.text())
-    print(f"learning curve: {run}/learning_curve.png\npolicy:         {run}/model")
+    print(f"report: {run}/report.html\npolicy: {run}/model")
 
 
 def _take(arguments: list[str], option: str) -> tuple[str | None, list[str]]:
@@ -141,6 +141,25 @@ def _eval(arguments: list[str]) -> int:
     from spo_fast.train import evaluate_run
 
     print(evaluate_run(config).text())
+    return 0
+
+
+def _report(arguments: list[str]) -> int:
+    require("spo-fast report", "train")
+    from spo_fast.train import ReportConfig
+
+    config = _parse(
+        ReportConfig,
+        "report",
+        "Writes RUN/report.html, or with several runs a page that compares them.",
+        arguments,
+    )
+    if not config.runs:
+        raise ValueError("runs: expected the folder of a run, or of several, got none")
+    from spo_fast.train.report import write_comparison, write_report
+
+    (first, *others) = config.runs
+    print(write_comparison(config.runs, config.output) if others else write_report(first))
     return 0
 
 
@@ -181,4 +200,4 @@ def _parse(kind: type, command: str, description: str, arguments: list[str], **o
     )
 
 
-_COMMANDS = {"train": _train, "eval": _eval, "play": _play, "doctor": _doctor}
+_COMMANDS = {"train": _train, "eval": _eval, "report": _report, "play": _play, "doctor": _doctor}

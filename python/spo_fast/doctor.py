@@ -42,7 +42,9 @@ def examine() -> list[Finding]:
     findings = [
         Finding("python", True, f"{platform.python_version()} at {sys.executable}", needed=True),
         Finding("numpy", True, np.__version__, needed=True),
-        Finding("spo_fast", True, f"{_version('spo-fast')}, kernels for CPUs: {_core.cpu_path()}", needed=True),
+        Finding(
+            "spo_fast", True, f"{_version('spo-fast')}, kernels for CPUs: {_core.cpu_path()}", needed=True
+        ),
     ]
     for extra, modules in MODULES.items():
         findings += [_module(name, extra) for name in modules]

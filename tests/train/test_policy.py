@@ -28,7 +28,9 @@ class Wordy:
 def test_the_vocabulary_must_hold_the_commands(policy):
     check_vocabulary(*policy, AlfworldTasks(generate_games(3, seed=5), max_steps=5))
     check_vocabulary(*policy, Wordy("Look"))
-    with pytest.raises(ValueError, match=r"its vocabulary cannot say 'defenestrate the cat', a command of the first"):
+    with pytest.raises(
+        ValueError, match=r"its vocabulary cannot say 'defenestrate the cat', a command of the first"
+    ):
         check_vocabulary(*policy, Wordy("defenestrate the cat"))
 
 

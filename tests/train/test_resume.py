@@ -50,7 +50,9 @@ def stopped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer.Trainer, "_update", interrupt_at(6))
-        with pytest.raises(trainer.RunStopped, match=f"until update 4 is saved. To go on: .* --resume {folder}"):
+        with pytest.raises(
+            trainer.RunStopped, match=f"until update 4 is saved. To go on: .* --resume {folder}"
+        ):
             trainer.train(dataclasses.replace(configuration(0), output=folder), quiet=True)
     return folder
 
@@ -100,7 +102,9 @@ def test_a_damaged_part_is_named_and_nothing_changes(copy, part, damage):
 @pytest.mark.parametrize("damage", [remove, truncate, flip])
 def test_a_damaged_log_is_named(copy, damage):
     path = copy / "episodes.jsonl"
-    kept = json.loads((copy / "checkpoints" / "000004" / "state.json").read_text())["logs"]["episodes"]["bytes"]
+    kept = json.loads((copy / "checkpoints" / "000004" / "state.json").read_text())["logs"]["episodes"][
+        "bytes"
+    ]
     os.truncate(path, kept)  # what follows the checkpoint is made again, whatever it is
     damage(path)
     with pytest.raises(ValueError, match=r"episodes\.jsonl is damaged"):
@@ -156,7 +160,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_batch(copy, monkeypatch
     with pytest.raises(NonFiniteLossError, match=r"the loss is nan.*nonfinite_batch\.json"):
         trainer.resume(copy, quiet=True)
     dump = json.loads((copy / "nonfinite_batch.json").read_text())
-    assert len(dump["trajectories"]) == len(dump["advantages"]) == 2, "one of two gradient steps on four episodes"
+    assert len(dump["trajectories"]) == len(dump["advantages"]) == 2, (
+        "one of two gradient steps on four episodes"
+    )
     assert dump["trajectories"][0]["token_ids"] and np.isnan(dump["figures"]["loss"])
     assert main(["train", "--resume", str(copy)]) == 1
 
@@ -189,7 +195,14 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, number):
 @pytest.mark.timeout(0)
 def test_runs_killed_at_random_moments_end_as_if_they_had_not_been(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.train.killed_runs", str(KILLS), str(tmp_path), str(time.time_ns() % 10**6)],
+        [
+            sys.executable,
+            "-m",
+            "tests.train.killed_runs",
+            str(KILLS),
+            str(tmp_path),
+            str(time.time_ns() % 10**6),
+        ],
         capture_output=True,
         text=True,
     )

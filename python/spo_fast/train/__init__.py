@@ -6,16 +6,17 @@ import importlib
 from typing import Any
 
 from spo_fast._extras import require
-from spo_fast.train.config import PRESETS, EvalConfig, PlayConfig, TrainConfig
+from spo_fast.train.config import PRESETS, EvalConfig, PlayConfig, ReportConfig, TrainConfig
 
 # name -> module that defines it
 _LAZY = {
     "train": "spo_fast.train.trainer",
     "resume": "spo_fast.train.trainer",
-    "evaluate_run": "spo_fast.train.eval_run", "play": "spo_fast.train.play",
+    "evaluate_run": "spo_fast.train.eval_run",
+    "play": "spo_fast.train.play_game",
 }
 
-__all__ = ["PRESETS", "EvalConfig", "PlayConfig", "TrainConfig", *_LAZY]
+__all__ = ["PRESETS", "EvalConfig", "PlayConfig", "ReportConfig", "TrainConfig", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

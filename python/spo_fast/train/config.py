@@ -302,6 +302,19 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
+class ReportConfig:
+    """Which runs a report is about.
+
+    Attributes:
+        runs: the folders of one or more runs.
+        output: the page that compares several runs; the report of one is its report.html.
+    """
+
+    runs: tuple[Path, ...]
+    output: Path = Path("comparison.html")
+
+
+@dataclass(frozen=True)
 class PlayConfig:
     """A game in the terminal. None: as in the policy's run, or the defaults of a run.
 
@@ -402,6 +415,7 @@ PRESETS: dict[str, TrainConfig] = {
             weight_average=0.85,
         ),
         objective=ObjectiveConfig(initial_rollouts=4),
+        record=RecordConfig(checkpoint_every=20),
     ),
     # SPO++'s published ALFWorld settings (128 tasks, 50 interactions, 8 x 128 initial rollouts, 6,400 online
     # trajectories, 128 an update); the model and the games are the user's.

@@ -112,7 +112,12 @@ class Learner:
             return {"logits": self._model(input_ids=batch.inputs, use_cache=False).logits}
         hidden = self._model.base_model(input_ids=batch.inputs, use_cache=False).last_hidden_state
         head = self._model.get_output_embeddings()
-        return {"hidden": hidden, "lm_head_weight": head.weight, "bias": getattr(head, "bias", None), **self._head}
+        return {
+            "hidden": hidden,
+            "lm_head_weight": head.weight,
+            "bias": getattr(head, "bias", None),
+            **self._head,
+        }
 
     @torch.no_grad()
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[np.ndarray]:

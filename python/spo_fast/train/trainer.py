@@ -32,6 +32,7 @@ from spo_fast.train.learner import Learner, NonFiniteLossError
 from spo_fast.train.metric_writers import MetricWriter, check_metric_writers, metric_writers
 from spo_fast.train.policy import check_vocabulary, load_policy, warm_start
 from spo_fast.train.progress import Progress
+from spo_fast.train.report import write_report
 from spo_fast.train.run_folder import RunFolder
 from spo_fast.train.seeds import EVALUATION, FIRST_VALUES, MINIBATCHES, ROLLOUT, SCHEDULE, stream_seed
 from spo_fast.train.stop_signal import StopSignal
@@ -208,6 +209,7 @@ class Trainer:
         )
         self._rng = np.random.default_rng(stream_seed(config.seed, MINIBATCHES))
         self._step: int | None = None  # updates done; None: the values are not initialised yet
+        self._updated: float | None = None  # when the last update ended
         self._stop = StopSignal()
 
     def run(self) -> Summary:
@@ -221,7 +223,9 @@ class Trainer:
         self._learner.take_average()
         self._evaluate(self._step, "evaluate after")
         save_policy(self._model, self._tokenizer, self._run.path / "model")
-        return summarise(self._run.path, self._config, self._progress.seconds)
+        summary = summarise(self._run.path, self._config, self._progress.seconds)
+        write_report(self._run.path)
+        return summary
 
     def _make_collector(self, purpose: int) -> tuple[TransformersEngine, Collector]:
         rollout = self._config.rollout
@@ -304,7 +308,7 @@ class Trainer:
     def _update(self, step: int) -> dict[str, Any]:
         """Collects a batch, learns from it, publishes; the line of metrics.jsonl."""
         settings = self._config.optimisation
-        began, before = time.perf_counter(), self._counters()
+        last, began, before = self._updated, time.perf_counter(), self._counters()
         batch = self._stream.batch(settings.prompts_per_step)
         if step < settings.updates:
             self._stream.settle(self._config.rollout.at_publication)
@@ -313,7 +317,7 @@ class Trainer:
         staleness = [self._stream.version - t.request.version for t in batch]
         loss = self._learn(batch, advantages)
         self._stream.publish()
-        updated = time.perf_counter()
+        self._updated = time.perf_counter()
         self._log_episodes(step, batch, values, advantages)
         rollout_s = collected - began
         env_s = after["env_s"] - before["env_s"]
@@ -328,8 +332,8 @@ class Trainer:
             "env_steps_seen": after["env_steps"],
             "generate_s": rollout_s - env_s,
             "env_s": env_s,
-            "update_s": updated - collected,
-            "other_s": time.perf_counter() - updated,
+            "update_s": self._updated - collected,
+            "other_s": 0.0 if last is None else began - last,
             "tokens_per_s": (after["tokens"] - before["tokens"]) / rollout_s,
             "env_steps_per_s": (after["env_steps"] - before["env_steps"]) / rollout_s,
         }
@@ -392,6 +396,7 @@ class Trainer:
             **self._baseline.parts(),
         }
         save_checkpoint(self._run.checkpoints, self._step, parts, self._config.record.keep_checkpoints)
+        write_report(self._run.path)
 
     def restore(self, checkpoint: Path) -> None:
         """Takes up where a verified checkpoint left off; forgets what the logs say of later updates."""

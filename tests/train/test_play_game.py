@@ -54,7 +54,7 @@ def test_a_policy_plays_the_same_game_the_same_way(small_run):
 def test_bad_input(small_run, tmp_path, capsys):
     with pytest.raises(ValueError, match="game: expected less than 7"):
         played(PlayConfig(policy=small_run[0], game=7))
-    with pytest.raises(ValueError, match="policy: .* is not the folder of a finished run"):
+    with pytest.raises(ValueError, match=r"policy: .* is not the folder of a finished run"):
         played(PlayConfig(policy=tmp_path))
     assert main(["play", "--games", str(tmp_path)]) == 1
     assert "no game.tw-pddl" in capsys.readouterr().err

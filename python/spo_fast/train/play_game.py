@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from spo_fast.train.tasks import held_out_tasks, training_tasks
 _HELP = "commands: a sentence of the game, ? for what is possible now, q to stop"
 
 
-def play(config: PlayConfig, *, read: Callable[[str], str] = input, show: Callable[[str], None] = print) -> bool:
+def play(
+    config: PlayConfig, *, read: Callable[[str], str] = input, show: Callable[[str], None] = print
+) -> bool:
     """Plays one game; returns whether it was won.
 
     Args:
@@ -30,7 +32,9 @@ def play(config: PlayConfig, *, read: Callable[[str], str] = input, show: Callab
     run, split = _settings(config)
     tasks = (training_tasks if split == "train" else held_out_tasks)(run.tasks, run.seed)
     if config.game >= len(tasks.task_ids):
-        raise ValueError(f"game: expected less than {len(tasks.task_ids)}, the number of games, got {config.game}")
+        raise ValueError(
+            f"game: expected less than {len(tasks.task_ids)}, the number of games, got {config.game}"
+        )
     task = tasks.task_ids[config.game]
     show(f"game {config.game} of {len(tasks.task_ids)}: {tasks.task_type(task)}\n")
     if config.policy is None:
@@ -52,7 +56,9 @@ def _settings(config: PlayConfig) -> tuple[TrainConfig, str]:
     run = TrainConfig(tasks=TaskConfig(eval_tasks=100, train_tasks=100))
     if config.policy is not None:
         if not (config.policy / "model").is_dir():
-            raise ValueError(f"policy: {config.policy} is not the folder of a finished run, which holds a model/")
+            raise ValueError(
+                f"policy: {config.policy} is not the folder of a finished run, which holds a model/"
+            )
         run = load_config(config.policy)
     split = config.split or run.tasks.eval_split
     tasks: dict[str, Any] = {"eval_split": split} if split != "train" else {}
@@ -103,10 +109,12 @@ def _loop(
 
 def _possible(info: dict[str, Any]) -> str:
     commands = info.get("admissible_commands")
-    return "possible now:\n  " + "\n  ".join(commands) if commands else "this game does not say what is possible"
+    return (
+        "possible now:\n  " + "\n  ".join(commands) if commands else "this game does not say what is possible"
+    )
 
 
-def _agent(config: PlayConfig, run: TrainConfig) -> Iterator[Any]:
+def _agent(config: PlayConfig, run: TrainConfig) -> Generator[Any, Any, None]:
     """A generator: send it observations, it yields the policy's commands; None once the conversation is too long."""
     from spo_fast.rollout.chat import ChatFormat, parse_command
     from spo_fast.rollout.transformers_engine import TransformersEngine
