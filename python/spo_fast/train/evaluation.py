@@ -55,7 +55,8 @@ def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, f
     p = successes / n
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # at 0 and 1 rounding may put an end of the interval beyond the proportion itself
+    return max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half))
 
 
 def paired_difference(
