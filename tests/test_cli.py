@@ -65,6 +65,9 @@ def test_an_unknown_option_is_refused_with_a_near_one(arguments, near, capsys):
         (["learn"], 2, "spo-fast: no command 'learn'"),
         (["train", "--preset", "huge"], 1, "--preset: expected one of demo, paper, got 'huge'"),
         (["train", "--updates", "-1", "--rho", "2"], 1, "updates: expected at least 0, got -1; objective.rho: "),
+        (["train", "--resume"], 1, "--resume: expected a value, got none"),
+        (["train", "--preset="], 1, "--preset: expected a value, got none"),
+        (["train", "--output", __file__ + "/run"], 1, "output: expected a folder, got"),
         (["train", "--games", "nowhere"], 1, "spo-fast: nowhere is not a folder"),
     ],
 )  # fmt: skip

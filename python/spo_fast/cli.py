@@ -124,6 +124,8 @@ def _take(arguments: list[str], option: str) -> tuple[str | None, list[str]]:
             value = argument.partition("=")[2]
         else:
             rest.append(argument)
+    if value == "":
+        raise ValueError(f"{option}: expected a value, got none")
     return value, rest
 
 

@@ -1,9 +1,15 @@
 """A model that cannot do its job is refused before anything is computed."""
 
+import dataclasses
+import shutil
+
 import pytest
 
 from spo_fast.envs.alfworld import AlfworldTasks, generate_games
 from spo_fast.train.policy import check_vocabulary, load_policy
+from spo_fast.train.trainer import train
+
+from .conftest import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,15 @@ def test_the_vocabulary_must_hold_the_commands(policy):
         ValueError, match=r"its vocabulary cannot say 'defenestrate the cat', a command of the first"
     ):
         check_vocabulary(*policy, Wordy("defenestrate the cat"))
+
+
+def test_a_model_that_cannot_be_used_leaves_no_folder(small_run, tmp_path):
+    shutil.copytree(small_run[0] / "model", tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
+    config = dataclasses.replace(SMALL.policy, model=tmp_path / "model")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        train(dataclasses.replace(SMALL, policy=config, output=tmp_path / "run"), quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_embedding_must_hold_the_vocabulary(policy):

@@ -42,9 +42,11 @@ class RunFolder:
                 f"output: {config.output} already holds a run; name another folder, or go on with that run: "
                 f"--resume {config.output}"
             )
+        for folder in (config.output, *config.output.parents):
+            if folder.exists() and not folder.is_dir():
+                raise ValueError(f"output: expected a folder, got {config.output}, where {folder} is a file")
         config.output.mkdir(parents=True, exist_ok=True)
         run = cls(config.output)
-        run.cut({})
         write_text(run.path / "config.json", config.to_json())
         return run
 

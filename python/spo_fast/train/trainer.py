@@ -71,8 +71,9 @@ def train(
     config.validate()
     check_metric_writers(config)
     tasks, held_out = _task_sets(config, tasks, held_out)
+    policy = _given_policy(config, tasks)  # before there is a folder: a model that cannot be used leaves none
     run = RunFolder.create(config)
-    return _run(run, config, tasks, held_out, quiet)
+    return _run(run, config, policy, tasks, held_out, quiet)
 
 
 def resume(
@@ -101,10 +102,11 @@ def resume(
     try:
         check_metric_writers(config)
         tasks, held_out = _task_sets(config, tasks, held_out)
+        policy = _given_policy(config, tasks)
     except BaseException:
         run.close()
         raise
-    return _run(run, config, tasks, held_out, quiet)
+    return _run(run, config, policy, tasks, held_out, quiet)
 
 
 def _task_sets(
@@ -119,7 +121,24 @@ def _task_sets(
     return tasks, held_out
 
 
-def _run(run: RunFolder, config: TrainConfig, tasks: TaskSet, held_out: TaskSet, quiet: bool) -> Summary:
+def _given_policy(config: TrainConfig, tasks: TaskSet) -> tuple[Any, Any] | None:
+    """(model, tokenizer) of ``policy.model``, found fit for these tasks; None where the run makes its own."""
+    if config.policy.model is None:
+        return None
+    model, tokenizer = load_policy(config.policy.model)
+    check_vocabulary(model, tokenizer, tasks)
+    ChatFormat(tokenizer, config.policy.system_prompt)
+    return model, tokenizer
+
+
+def _run(
+    run: RunFolder,
+    config: TrainConfig,
+    policy: tuple[Any, Any] | None,
+    tasks: TaskSet,
+    held_out: TaskSet,
+    quiet: bool,
+) -> Summary:
     """Makes or restores the trainer and lets it run to the end."""
     go_on = f"spo-fast train --resume {run.path}"
     try:
@@ -129,8 +148,7 @@ def _run(run: RunFolder, config: TrainConfig, tasks: TaskSet, held_out: TaskSet,
         elif checkpoint is not None:
             torch.set_num_threads(_state(checkpoint)["threads"])
         progress = Progress(quiet)
-        model, tokenizer = _policy(config, run, progress, resumed=checkpoint is not None)
-        check_vocabulary(model, tokenizer, tasks)
+        model, tokenizer = policy or _own_policy(config, run, progress, resumed=checkpoint is not None)
         trainer = Trainer(config, run, model, tokenizer, tasks, held_out, progress)
         if checkpoint is None:
             run.cut({})
@@ -161,10 +179,8 @@ def _state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def _policy(config: TrainConfig, run: RunFolder, progress: Progress, *, resumed: bool) -> tuple[Any, Any]:
-    """(model, tokenizer) that training starts from; a resumed run's weights come from its checkpoint instead."""
-    if config.policy.model is not None:
-        return load_policy(config.policy.model)
+def _own_policy(config: TrainConfig, run: RunFolder, progress: Progress, *, resumed: bool) -> tuple[Any, Any]:
+    """(model, tokenizer) of the run's warm start; a resumed run's weights come from its checkpoint instead."""
     folder = run.path / "warm_start"
     if resumed:
         return load_policy(folder)
