@@ -100,8 +100,8 @@ def _milliseconds(work: Work, calls: int = 1) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         result = work()
+        del result
     elapsed = (time.perf_counter() - start) * 1e3
-    del result
     return elapsed / calls
 
 
@@ -138,6 +138,8 @@ def append(path: Path, rows: list[dict[str, Any]]) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = not path.exists()
+    if not fresh and path.read_text(encoding="utf-8").split("\n")[0].split(",") != list(COLUMNS):
+        raise ValueError(f"--csv: {path} has other columns than {', '.join(COLUMNS)}; name another file")
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         if fresh:

@@ -14,13 +14,15 @@ Case = tuple[str, str, str, str]
 
 
 def newest(path: Path) -> dict[Case, dict[str, dict[str, str]]]:
-    """Rows by case and contender; of a case measured several times the last."""
+    """Rows by case and contender, of the last row's commit and machine; of a case measured several times the last."""
     result: dict[Case, dict[str, dict[str, str]]] = {}
     with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
+        table = list(csv.DictReader(file))
+    for row in table:
+        if all(row[name] == table[-1][name] for name in ("git", "machine", "threads")):
             case = (row["task"], row["vocabulary"], row["dtype"], row["mask_share"])
             result.setdefault(case, {})[row["contender"]] = row
-    return result
+    return {case: rows for case, rows in result.items() if OURS in rows}
 
 
 def ratios(cases: dict[Case, dict[str, dict[str, str]]]) -> Iterator[str]:
@@ -29,9 +31,7 @@ def ratios(cases: dict[Case, dict[str, dict[str, str]]]) -> Iterator[str]:
     yield "| task | V | dtype | mask | ms | " + " | ".join(peers) + " | of read bandwidth | extra MiB |"
     yield "|---" * (len(peers) + 7) + "|"
     for (task, vocabulary, dtype, share), rows in cases.items():
-        ours = rows.get(OURS)
-        if ours is None:
-            continue
+        ours = rows[OURS]
         times = [f"{float(rows[peer]['times_ours']):.1f}x" if peer in rows else "" for peer in peers]
         bandwidth = ours["share_of_bandwidth"] and f"{float(ours['share_of_bandwidth']):.0%}"
         figures = [task, vocabulary, dtype, share, f"{float(ours['median_ms']):.2f}", *times, bandwidth]
@@ -44,7 +44,7 @@ def mask_shares(cases: dict[Case, dict[str, dict[str, str]]]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for (task, vocabulary, dtype, share), rows in cases.items():
         whole = cases.get((task, vocabulary, dtype, "1.0"))
-        if share in ("", "1.0") or whole is None or OURS not in rows:
+        if share in ("", "1.0") or whole is None:
             continue
         part = float(rows[OURS]["median_ms"]) / float(whole[OURS]["median_ms"])
         yield f"| {task} | {vocabulary} | {dtype} | {share} | {part:.2f} |"

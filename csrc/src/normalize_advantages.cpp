@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cpu_kernels.hpp"
 #include "segment_kernel_impl.hpp"
@@ -13,26 +14,34 @@ namespace {
 // Below this many tokens waking a thread costs more than it saves.
 constexpr std::int64_t kWorthAThread = 1 << 15;
 
-double mean_of(const Moments& m) { return m.count > 0 ? m.pivot + m.sum / m.count : 0; }
+// A set of values by its mean and the squares of the distances from it.
+struct Spread {
+  double count = 0, mean = 0, squares = 0;
+  double least = std::numeric_limits<double>::infinity(), most = -least;
 
-void join(Moments& into, const Moments& part) {
-  if (part.count == 0) return;
-  if (into.count == 0) {
-    into = part;
-    return;
+  // The pivot is a value of the set, so what cancels here is at most `count` times what stays.
+  static Spread of(const Moments& m) {
+    if (m.count == 0) return {};
+    const double squares = m.squares - m.sum * (m.sum / m.count);
+    return {m.count, m.pivot + m.sum / m.count, squares < 0 ? 0 : squares, m.least, m.most};
   }
-  const double shift = part.pivot - into.pivot;
-  into.squares += part.squares + shift * (2 * part.sum + part.count * shift);
-  into.sum += part.sum + part.count * shift;
-  into.count += part.count;
-  into.least = std::min(into.least, part.least);
-  into.most = std::max(into.most, part.most);
-}
+
+  // Chan, Golub and LeVeque 1983: nothing cancels, whichever set comes first.
+  void join(const Spread& part) {
+    if (part.count == 0) return;
+    const double all = count + part.count, distance = part.mean - mean;
+    squares += part.squares + (count > 0 ? distance * distance * (count * part.count / all) : 0);
+    mean = count > 0 ? mean + distance * (part.count / all) : part.mean;
+    count = all;
+    least = std::min(least, part.least);
+    most = std::max(most, part.most);
+  }
+};
 
 // Statistics of groups from those of their segments, in the order of the segments.
 class Groups {
  public:
-  Groups(const Array& groups, std::size_t segments) : of_(segments, 0), moments_(groups ? segments : 1) {
+  Groups(const Array& groups, std::size_t segments) : of_(segments, 0), spreads_(groups ? segments : 1) {
     if (groups) {
       const Column column(groups);
       for (std::size_t s = 0; s < segments; ++s)
@@ -40,24 +49,22 @@ class Groups {
     }
   }
 
-  void join(std::size_t segment, const Moments& part) { spo::join(moments_[of_[segment]], part); }
-  double mean(std::size_t segment) const { return mean_of(moments_[of_[segment]]); }
+  void join(std::size_t segment, const Spread& part) { spreads_[of_[segment]].join(part); }
+  double mean(std::size_t segment) const { return spreads_[of_[segment]].mean; }
 
   // Asked for by what the set is, not by its rounded variance: seven times 0.1 has one of 1e-34.
   bool varies(std::size_t segment) const {
-    const Moments& m = moments_[of_[segment]];
-    return (m.least != m.most || std::isnan(m.sum)) && m.count > 1;
+    const Spread& set = spreads_[of_[segment]];
+    return (set.least != set.most || std::isnan(set.mean)) && set.count > 1;
   }
-  // The pivot is a value of the set, so what cancels here is at most `count` times what stays.
   double deviation(std::size_t segment) const {
-    const Moments& m = moments_[of_[segment]];
-    const double about_the_mean = m.squares - m.sum * (m.sum / m.count);
-    return std::sqrt((about_the_mean < 0 ? 0 : about_the_mean) / (m.count - 1));
+    const Spread& set = spreads_[of_[segment]];
+    return std::sqrt(set.squares / (set.count - 1));
   }
 
  private:
   std::vector<std::size_t> of_;
-  std::vector<Moments> moments_;
+  std::vector<Spread> spreads_;
 };
 
 // (value - shift) / divisor of a segment's group; nothing if the result is 0 whatever the value is.
@@ -82,7 +89,7 @@ void normalize_segments(const AdvantageArrays& arrays, const NormalizeOptions& o
   };
   Groups groups(arrays.groups, n);
   for (std::size_t s = 0; s < n; ++s)
-    groups.join(s, {counts(s), values[s], values[s] - values[s], 0, values[s], values[s]});
+    groups.join(s, {counts(s), values[s], values[s] - values[s], values[s], values[s]});
   const Column results(out);
   for (std::size_t s = 0; s < n; ++s) {
     const Normal by = normal(groups, s, options);
@@ -176,14 +183,14 @@ void normalize_tokens(const AdvantageArrays& arrays, const NormalizeOptions& opt
   const std::size_t n = segments.count();
   if (arrays.advantages.size() < kWorthAThread) threads = 1;
   Groups groups(arrays.groups, n);
-  std::vector<Moments> moments(n);
-  parallel_for(n, threads, [&](std::size_t s) { moments[s] = segments.moments_of(s); });
+  std::vector<Spread> parts(n);
+  parallel_for(n, threads, [&](std::size_t s) { parts[s] = Spread::of(segments.moments_of(s)); });
   if (!options.by_token) {
-    for (Moments& m : moments) {
-      if (m.count > 0) m = {1, mean_of(m), m.sum - m.sum, 0, mean_of(m), mean_of(m)};
+    for (Spread& part : parts) {
+      if (part.count > 0) part = {1, part.mean, part.mean - part.mean, part.mean, part.mean};
     }
   }
-  for (std::size_t s = 0; s < n; ++s) groups.join(s, moments[s]);
+  for (std::size_t s = 0; s < n; ++s) groups.join(s, parts[s]);
   parallel_for(n, threads, [&](std::size_t s) { segments.write(s, normal(groups, s, options)); });
 }
 

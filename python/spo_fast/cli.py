@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"spo-fast: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
-        print(f"\nspo-fast: {stop or 'stopped'}", file=sys.stderr)
+        print(f"\nspo-fast: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -258,3 +259,19 @@ def test_statistics_of_all_processes() -> None:
     )
     want = normalize_advantages(a, lengths=lengths, groups=groups, measure="trajectory")
     np.testing.assert_allclose(results[0][2] + results[1][2], want, rtol=FLOAT64, atol=FLOAT64)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_light_outlier_costs_no_digits_wherever_it_stands(first: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = 1e-3 * torch.randn(1024, generator=generator, dtype=torch.float64)
+    lengths = torch.randint(1, 16000, (1024,), generator=generator)
+    outlier = 0 if first else -1
+    values[outlier], lengths[outlier] = 1.0, 1
+    got = normalize_advantages(values, lengths=lengths)
+    weights, exact = [int(n) for n in lengths], [Fraction(float(v)) for v in values]
+    total = sum(weights)
+    mean = sum(w * v for w, v in zip(weights, exact, strict=True)) / total
+    variance = sum(w * (v - mean) ** 2 for w, v in zip(weights, exact, strict=True)) / (total - 1)
+    want = [float(v - mean) / (math.sqrt(variance) + 1e-8) for v in exact]
+    assert got.tolist() == pytest.approx(want, rel=1e-12, abs=1e-12)

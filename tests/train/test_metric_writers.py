@@ -40,7 +40,8 @@ def test_wandb_gets_every_line(tmp_path, monkeypatch):
     with writers.metric_writers(config, tmp_path / "run", 1) as (write,):
         write({"step": 1, "reward": 0.5})
     options, logged, end = calls
-    assert (options["project"], options["id"], options["resume"]) == ("a-project", "run", "allow")
+    assert (options["project"], options["name"], options["resume"]) == ("a-project", "run", "allow")
+    assert options["id"].startswith("run-")
     assert options["config"]["record"]["wandb"] == "a-project"
     assert logged == (1, {"step": 1, "reward": 0.5}) and end == "closed"
 

@@ -12,11 +12,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from spo_fast.cli import main
 from spo_fast.train import trainer
-from spo_fast.train.checkpoint import sorted_checkpoints
-from spo_fast.train.learner import NonFiniteLossError
+from spo_fast.train.checkpoint import read_tensors, sorted_checkpoints
+from spo_fast.train.learner import Learner, NonFiniteLossError
+from spo_fast.train.policy import load_policy
 
 from .killed_runs import LOGS, configuration, left_by
 
@@ -125,12 +127,65 @@ def test_a_run_is_trained_by_one_process(copy):
     run.close()
 
 
-def test_tasks_of_another_run_are_refused(copy, whole):
-    config = json.loads((copy / "config.json").read_text())
-    config["seed"] += 1
-    (copy / "config.json").write_text(json.dumps(config))
+def test_tasks_of_another_run_are_refused(copy, monkeypatch):
+    config = dataclasses.replace(configuration(0), seed=1)
+    others = trainer._task_sets(config, None, None)
+    monkeypatch.setattr(trainer, "_task_sets", lambda *_: others)
+    before = (copy / "metrics.jsonl").read_bytes()
     with pytest.raises(ValueError, match="tasks: expected those"):
         trainer.resume(copy, quiet=True)
+    assert (copy / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [remove, flip])
+@pytest.mark.parametrize("part", ["tokenizer.json", "config.json", "model.safetensors"])
+def test_what_a_checkpoint_builds_on_is_verified(copy, part, damage):
+    damage(copy / "warm_start" / part)
+    with pytest.raises(ValueError, match=f"warm_start/{part}"):
+        trainer.resume(copy, quiet=True)
+
+
+def test_a_changed_configuration_is_refused(copy):
+    path = copy / "config.json"
+    path.write_text(path.read_text().replace('"learning_rate": 0.001', '"learning_rate": 0.002'))
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        trainer.resume(copy, quiet=True)
+
+
+def test_a_state_of_another_model_is_refused_and_changes_nothing(copy):
+    model, _ = load_policy(copy / "warm_start")
+    learner = Learner(model, configuration(0))
+    state = read_tensors(copy / "checkpoints" / "000004" / "learner.safetensors")
+    state.pop("torch_rng")
+    before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    name = "optimizer.0.exp_avg"
+    for wrong in (
+        {name: torch.zeros(3)},
+        {"model.more": torch.zeros(1)},
+        {"optimizer.99.step": torch.tensor(0.0)},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong)).rpartition(".")[0]):
+            learner.load_state_dict({**state, **wrong})
+    with pytest.raises(ValueError, match=name):
+        learner.load_state_dict({k: v for k, v in state.items() if k != name})
+    assert all(torch.equal(tensor, before[k]) for k, tensor in learner.state_dict().items())
+    learner.load_state_dict(state)
+    assert {k for k in learner.state_dict()} == set(state)
+
+
+def test_a_run_killed_before_its_last_report_gets_it(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "report.html").unlink()
+    (folder / ".report.html.x.tmp").write_text("of a killed process")
+    trainer.resume(folder, quiet=True)
+    assert (folder / "report.html").read_text() and not (folder / ".report.html.x.tmp").exists()
+
+
+def test_a_folder_with_logs_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "episodes.jsonl").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds episodes\.jsonl of something else"):
+        trainer.train(dataclasses.replace(configuration(0), output=tmp_path), quiet=True)
+    assert (tmp_path / "episodes.jsonl").read_text() == "mine"
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tmp_path, monkeypatch):

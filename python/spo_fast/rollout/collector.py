@@ -66,7 +66,7 @@ def outcome_of(reward: float, info: dict[str, Any]) -> float:
     """What the prompt memory files: ``info["won"]`` where the environment says it, else the return cut to [0, 1]."""
     if "won" in info:
         return float(bool(info["won"]))
-    return min(max(reward, 0.0), 1.0)
+    return float(min(max(reward, 0.0), 1.0))
 
 
 class Collector:
@@ -148,7 +148,7 @@ class Collector:
 
     def _continue(self, generation: Generation, trajectory: Trajectory, step: Step) -> bool:
         observation, reward, terminated, truncated, info = step
-        trajectory.reward += reward
+        trajectory.reward += float(reward)
         trajectory.outcome = outcome_of(trajectory.reward, info)
         if terminated or truncated:
             trajectory.observations.append(observation)

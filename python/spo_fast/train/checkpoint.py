@@ -52,7 +52,7 @@ def sorted_checkpoints(checkpoints: Path) -> list[Path]:
 def seal(folder: Path) -> None:
     """Writes the folder's manifest, last of all its files."""
     (folder / MANIFEST).write_text(
-        _manifest({path.name: _fingerprint(path) for path in sorted(folder.iterdir())}), encoding="utf-8"
+        _manifest({path.name: fingerprint(path) for path in sorted(folder.iterdir())}), encoding="utf-8"
     )
 
 
@@ -77,6 +77,11 @@ def verify(folder: Path) -> None:
         )
     if text != _manifest(parts):
         raise ValueError(f"{path} is damaged: its checksum does not match")
+    verify_parts(folder, parts)
+
+
+def verify_parts(folder: Path, parts: Mapping[str, Any]) -> None:
+    """Raises ValueError that names the first of these files that is missing or has another fingerprint."""
     for name, expected in parts.items():
         part = folder / name
         if not part.is_file():
@@ -84,7 +89,7 @@ def verify(folder: Path) -> None:
         size = part.stat().st_size
         if size != expected["bytes"]:
             raise ValueError(f"{part} is damaged: expected {expected['bytes']} bytes, got {size}")
-        if _fingerprint(part) != expected:
+        if fingerprint(part) != expected:
             raise ValueError(f"{part} is damaged: its checksum does not match")
 
 
@@ -125,7 +130,8 @@ def _manifest(parts: Mapping[str, Any]) -> str:
     return json.dumps({"schema": SCHEMA, "parts": parts, "sha256": digest}, indent=1) + "\n"
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def fingerprint(path: Path) -> dict[str, Any]:
+    """A file's length and SHA-256."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -209,11 +209,15 @@ class TrainConfig:
     record: RecordConfig = RecordConfig()
 
     def with_output(self) -> TrainConfig:
-        """The same with a folder of its own, where ``output`` names none."""
-        if self.output is not None:
-            return self
+        """The same with a folder of its own, where ``output`` names none, and inputs found from any directory."""
         name = f"{self.algorithm}-seed{self.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-        return dataclasses.replace(self, output=Path("runs", name))
+        games, model = self.tasks.games, self.policy.model
+        return dataclasses.replace(
+            self,
+            output=Path("runs", name) if self.output is None else self.output,
+            tasks=dataclasses.replace(self.tasks, games=games and games.resolve()),
+            policy=dataclasses.replace(self.policy, model=model and model.resolve()),
+        )
 
     def validate(self) -> None:
         """Raises ValueError that names every value out of range."""

@@ -15,7 +15,7 @@ from spo_fast.train.config import EvalConfig, TrainConfig
 from spo_fast.train.evaluation import evaluate
 from spo_fast.train.policy import load_policy
 from spo_fast.train.progress import Progress
-from spo_fast.train.run_folder import load_config
+from spo_fast.train.run_folder import load_finished
 from spo_fast.train.seeds import EVALUATION, stream_seed
 from spo_fast.train.summary import Rate, rates
 from spo_fast.train.tasks import held_out_tasks, training_tasks
@@ -56,9 +56,7 @@ def evaluate_run(config: EvalConfig, *, quiet: bool = False) -> Evaluation:
         ValueError: a setting out of range, no finished run, unreadable games or model.
     """
     config.validate()
-    if not (config.run / "model").is_dir():
-        raise ValueError(f"run: {config.run} is not the folder of a finished run, which holds a model/")
-    run, split = _settings(config, load_config(config.run))
+    run, split = _settings(config, load_finished("run", config.run))
     if config.json is not None:
         if config.json.is_dir():
             raise ValueError(f"json: expected a file to write, got the folder {config.json}")

@@ -194,17 +194,34 @@ class Learner:
         for name, shape in expected.items():
             if given[name] != shape:
                 raise ValueError(f"learner: expected {name} of shape {shape}, got {given[name]}")
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for name, tensor in state.items():
-            if name.startswith("optimizer."):
-                _, i, moment = name.split(".")
-                moments.setdefault(int(i), {})[moment] = tensor
+        moments = self._checked_moments(state)
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])
         self._updates = int(state["updates"])
+
+    def _checked_moments(self, state: Mapping[str, torch.Tensor]) -> dict[int, dict[str, torch.Tensor]]:
+        """AdamW's state by parameter, which has none before its first gradient."""
+        parameters = list(self._model.parameters())
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in state.items():
+            if name.startswith("optimizer."):
+                _, number, moment = name.split(".")
+                moments.setdefault(int(number), {})[moment] = tensor
+        for i, given in moments.items():
+            if i >= len(parameters):
+                raise ValueError(f"learner: the tensor optimizer.{i} is unknown")
+            shapes = {"step": (), "exp_avg": parameters[i].shape, "exp_avg_sq": parameters[i].shape}
+            for moment in sorted(given.keys() ^ shapes.keys()):
+                raise ValueError(f"learner: the tensor optimizer.{i}.{moment} is missing or unknown")
+            for moment, shape in shapes.items():
+                if given[moment].shape != shape:
+                    raise ValueError(
+                        f"learner: expected optimizer.{i}.{moment} of shape {tuple(shape)}, got {tuple(given[moment].shape)}"
+                    )
+        return moments
 
     def take_average(self) -> None:
         """Ends training: the model gets the average of its weights, where one was kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
@@ -58,8 +59,17 @@ def _tensorboard(run: Path, first_step: int) -> Iterator[MetricWriter]:
 def _wandb(config: TrainConfig, run: Path) -> Iterator[MetricWriter]:
     import wandb
 
+    path = run.resolve()
+    identity = (
+        f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"  # the same when it is resumed
+    )
     settings = json.loads(json.dumps(dataclasses.asdict(config), default=str))
     with wandb.init(
-        project=config.record.wandb, name=run.name, id=run.name, dir=str(run), config=settings, resume="allow"
+        project=config.record.wandb,
+        name=path.name,
+        id=identity,
+        dir=str(run),
+        config=settings,
+        resume="allow",
     ) as session:
         yield lambda record: session.log(record, step=record["step"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from spo_fast.envs.protocol import TaskSet
 from spo_fast.train.config import PlayConfig, TaskConfig, TrainConfig
-from spo_fast.train.run_folder import load_config
+from spo_fast.train.run_folder import load_finished
 from spo_fast.train.tasks import held_out_tasks, training_tasks
 
 _HELP = "commands: a sentence of the game, ? for what is possible now, q to stop"
@@ -39,13 +39,14 @@ def play(
     show(f"game {config.game} of {len(tasks.task_ids)}: {tasks.task_type(task)}\n")
     if config.policy is None:
         show(_HELP + "\n")
-        return _loop(tasks, task, lambda observation: _ask(read), config, show)
+        return _loop(tasks, task, lambda observation, info: _ask(read, info, show), config, show)
     agent = _agent(config, run)
     next(agent)
 
-    def command(observation: str) -> str | None:
-        said = agent.send(observation)
-        show(f"> {said}")
+    def command(observation: str, info: dict[str, Any]) -> str | None:
+        said: str | None = agent.send(observation)
+        if said is not None:
+            show(f"> {said}")
         return said
 
     return _loop(tasks, task, command, config, show)
@@ -55,11 +56,7 @@ def _settings(config: PlayConfig) -> tuple[TrainConfig, str]:
     """The settings of the run whose policy plays, or the defaults; and which split is played."""
     run = TrainConfig(tasks=TaskConfig(eval_tasks=100, train_tasks=100))
     if config.policy is not None:
-        if not (config.policy / "model").is_dir():
-            raise ValueError(
-                f"policy: {config.policy} is not the folder of a finished run, which holds a model/"
-            )
-        run = load_config(config.policy)
+        run = load_finished("policy", config.policy)
     split = config.split or run.tasks.eval_split
     tasks: dict[str, Any] = {"eval_split": split} if split != "train" else {}
     if config.games is not None:
@@ -70,17 +67,20 @@ def _settings(config: PlayConfig) -> tuple[TrainConfig, str]:
     return dataclasses.replace(run, seed=seed, tasks=dataclasses.replace(run.tasks, **tasks)), split
 
 
-def _ask(read: Callable[[str], str]) -> str | None:
+def _ask(read: Callable[[str], str], info: dict[str, Any], show: Callable[[str], None]) -> str | None:
+    """What a person types that is for the game; None to stop."""
     try:
-        return read("> ").strip()
+        while (said := read("> ").strip()) == "?":
+            show(_possible(info))
     except EOFError:
         return None
+    return None if said in ("q", "quit") else said
 
 
 def _loop(
     tasks: TaskSet,
     task: str,
-    command_for: Callable[[str], str | None],
+    command_for: Callable[[str, dict[str, Any]], str | None],
     config: PlayConfig,
     show: Callable[[str], None],
 ) -> bool:
@@ -91,14 +91,10 @@ def _loop(
     while True:
         if config.admissible:
             show(_possible(info))
-        command = command_for(observation)
-        if command in (None, "q", "quit"):
+        command = command_for(observation, info)
+        if command is None:
             show("stopped")
             return False
-        assert command is not None
-        if command == "?":
-            show(_possible(info))
-            continue
         ((observation, _, terminated, truncated, info),) = tasks.step([environment], [command])
         show(observation)
         if terminated or truncated:

@@ -73,7 +73,7 @@ def transcript(
 def batch_dump(
     batch: Sequence[Trajectory], advantages: np.ndarray, part: Sequence[int], figures: dict[str, float]
 ) -> dict[str, Any]:
-    """All that is needed to repeat a gradient step: the trajectories in it, their advantages, what it gave."""
+    """What a gradient step was on, and what it gave: its trajectories, their advantages, its figures."""
     return {
         "trajectories": [dataclasses.asdict(batch[i]) for i in part],
         "advantages": [float(advantages[i]) for i in part],

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,6 +46,12 @@ class RunFolder:
         for folder in (config.output, *config.output.parents):
             if folder.exists() and not folder.is_dir():
                 raise ValueError(f"output: expected a folder, got {config.output}, where {folder} is a file")
+        names = [*(f"{log}.jsonl" for log in LOGS), "checkpoints"]
+        left = [n for n in names if (p := config.output / n).is_dir() or (p.is_file() and p.stat().st_size)]
+        if left:
+            raise ValueError(
+                f"output: {config.output} holds {', '.join(left)} of something else; name another folder"
+            )
         config.output.mkdir(parents=True, exist_ok=True)
         run = cls(config.output)
         write_text(run.path / "config.json", config.to_json())
@@ -54,7 +61,10 @@ class RunFolder:
     def open(cls, path: Path) -> tuple[RunFolder, TrainConfig]:
         """The folder of a run that was stopped, and its configuration."""
         config = load_config(path)
-        return cls(path), config
+        run = cls(path)
+        for leftover in (*path.glob(".*.tmp"), *path.glob(".*.part"), *run.checkpoints.glob(".*.part")):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()  # of a killed process
+        return run, config
 
     def log(self, name: str, record: dict[str, Any]) -> None:
         """Appends a line to NAME.jsonl."""
@@ -65,9 +75,10 @@ class RunFolder:
         return {name: log.mark() for name, log in self._logs.items()}
 
     def cut(self, marks: dict[str, Any]) -> None:
-        """Forgets what was appended after ``marks``; all of a log that they do not name."""
+        """Forgets what was appended after ``marks``, all of a log that they do not name; of no log if one is damaged."""
+        digests = {name: log.check(marks.get(name, Log.START)) for name, log in self._logs.items()}
         for name, log in self._logs.items():
-            log.cut(marks.get(name, Log.START))
+            log.cut(marks.get(name, Log.START), digests[name])
 
     def close(self) -> None:
         for log in self._logs.values():
@@ -98,7 +109,8 @@ class Log:
         os.fsync(self._file.fileno())
         return {"bytes": self._written, "sha256": self._digest.hexdigest()}
 
-    def cut(self, mark: dict[str, Any]) -> None:
+    def check(self, mark: dict[str, Any]) -> Any:
+        """The digest of what is before a mark; ValueError if it is not what the mark remembers."""
         with self._path.open("rb") as file:
             kept = file.read(mark["bytes"])
         digest = hashlib.sha256(kept)
@@ -107,6 +119,9 @@ class Log:
                 f"{self._path} is damaged: expected the {mark['bytes']} bytes that the checkpoint remembers, "
                 + (f"got {len(kept)}" if len(kept) < mark["bytes"] else "got others")
             )
+        return digest
+
+    def cut(self, mark: dict[str, Any], digest: Any) -> None:
         self._file.truncate(mark["bytes"])
         self._written, self._digest = mark["bytes"], digest
 
@@ -142,3 +157,12 @@ def load_log(run: Path, name: str) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{path}: line {number} is damaged: {error}") from error
     return records
+
+
+def load_finished(argument: str, run: Path) -> TrainConfig:
+    """The configuration of a finished run; a ValueError that names ``argument`` for anything else."""
+    if not (run / "summary.json").is_file() or not (run / "model").is_dir():
+        raise ValueError(
+            f"{argument}: {run} is not the folder of a finished run, which holds a summary.json and a model/"
+        )
+    return load_config(run)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 
 class StopSignal:
-    """Within it, the first SIGINT or SIGTERM only sets ``requested``; the next one interrupts at once.
+    """Within it, SIGINT and SIGTERM raise KeyboardInterrupt; within ``waiting`` the first only sets ``requested``.
 
     In a thread other than the main one, where Python takes no signals, it does nothing.
     """
@@ -19,6 +21,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.requested = False
+        self._waits = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignal:
@@ -33,8 +36,17 @@ class StopSignal:
             signal.signal(number, handler)
         self._previous = {}
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Where whoever asks looks at ``requested`` every now and then."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested or not self._waits:
             raise KeyboardInterrupt
         self.requested = True
         print("\nstopping after this update; once more to stop at once", file=sys.stderr, flush=True)

@@ -88,7 +88,7 @@ def summarise(run: Path, config: TrainConfig, seconds: dict[str, float]) -> Summ
         before=rates(before),
         after=rates(after),
         difference=paired_difference([t.outcome for t in before], [t.outcome for t in after]),
-        auc=area_under_curve([m["reward"] for m in metrics]),
+        auc=area_under_curve([m["success"] for m in metrics]),
         seconds=dict(seconds),
     )
     draw_learning_curve(run / "learning_curve.png", summary, metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spo_fast._files import write_text
+from spo_fast._files import new_folder, remove_folder, write_text
 from spo_fast.envs.protocol import TaskSet
 from spo_fast.ops import normalize_advantages
 from spo_fast.rollout.chat import ChatFormat
@@ -19,10 +20,12 @@ from spo_fast.rollout.transformers_engine import TransformersEngine
 from spo_fast.train import records
 from spo_fast.train.baselines import Baseline, ReceiptOrderBaseline, StreamAlignedBaseline
 from spo_fast.train.checkpoint import (
+    fingerprint,
     read_tensors,
     save_checkpoint,
     sorted_checkpoints,
     verify,
+    verify_parts,
     write_json,
     write_tensors,
 )
@@ -97,8 +100,10 @@ def resume(
     """
     run, config = RunFolder.open(path)
     if (path / "summary.json").is_file():
+        summary = load_summary(path)
+        write_report(path)  # a run may have been killed between the two
         run.close()
-        return load_summary(path)
+        return summary
     try:
         check_metric_writers(config)
         tasks, held_out = _task_sets(config, tasks, held_out)
@@ -141,36 +146,53 @@ def _run(
 ) -> Summary:
     """Makes or restores the trainer and lets it run to the end."""
     go_on = f"spo-fast train --resume {run.path}"
+    stop = StopSignal()
     try:
-        checkpoint = _last_checkpoint(run)
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        elif checkpoint is not None:
-            torch.set_num_threads(_state(checkpoint)["threads"])
-        progress = Progress(quiet)
-        model, tokenizer = policy or _own_policy(config, run, progress, resumed=checkpoint is not None)
-        trainer = Trainer(config, run, model, tokenizer, tasks, held_out, progress)
-        if checkpoint is None:
-            run.cut({})
-        else:
-            trainer.restore(checkpoint)
-        return trainer.run()
+        with stop:
+            return _start(run, config, policy, tasks, held_out, Progress(quiet), stop).run()
     except KeyboardInterrupt:
         saved = sorted_checkpoints(run.checkpoints)
         kept = f"all until update {int(saved[-1].name)} is saved" if saved else "nothing was learned yet"
         raise RunStopped(f"stopped; {kept}. To go on: {go_on}") from None
     except OSError as error:
+        if error.errno not in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
         raise OSError(f"{error}. What was saved before is whole; to go on from there: {go_on}") from error
     finally:
         run.close()
 
 
+def _start(
+    run: RunFolder,
+    config: TrainConfig,
+    policy: tuple[Any, Any] | None,
+    tasks: TaskSet,
+    held_out: TaskSet,
+    progress: Progress,
+    stop: StopSignal,
+) -> Trainer:
+    """The trainer of a new run, or of one that goes on from its last checkpoint."""
+    checkpoint = _last_checkpoint(run)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    elif checkpoint is not None:
+        torch.set_num_threads(_state(checkpoint)["threads"])
+    model, tokenizer = policy or _own_policy(config, run, progress, resumed=checkpoint is not None)
+    trainer = Trainer(config, run, model, tokenizer, tasks, held_out, progress, stop)
+    if checkpoint is None:
+        run.cut({})
+    else:
+        trainer.restore(checkpoint)
+    return trainer
+
+
 def _last_checkpoint(run: RunFolder) -> Path | None:
-    """The latest checkpoint, every byte of it verified."""
+    """The latest checkpoint; every byte of it, and of the files that it builds on, verified."""
     checkpoints = sorted_checkpoints(run.checkpoints)
     if not checkpoints:
         return None
     verify(checkpoints[-1])
+    verify_parts(run.path, _state(checkpoints[-1])["files"])
     return checkpoints[-1]
 
 
@@ -185,8 +207,16 @@ def _own_policy(config: TrainConfig, run: RunFolder, progress: Progress, *, resu
     if resumed:
         return load_policy(folder)
     model, tokenizer = warm_start(config, progress)
-    save_policy(model, tokenizer, folder)
+    _save_policy(model, tokenizer, folder)
     return model, tokenizer
+
+
+def _save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
+    """A Hugging Face folder that is there whole or not at all, in the place of one that an earlier try left."""
+    if folder.exists():
+        remove_folder(folder)
+    with new_folder(folder) as temporary:
+        save_policy(model, tokenizer, temporary)
 
 
 class Trainer:
@@ -201,6 +231,7 @@ class Trainer:
         tasks: TaskSet,
         held_out: TaskSet,
         progress: Progress,
+        stop: StopSignal,
     ):
         self._config = config
         self._run = run
@@ -226,7 +257,7 @@ class Trainer:
         self._rng = np.random.default_rng(stream_seed(config.seed, MINIBATCHES))
         self._step: int | None = None  # updates done; None: the values are not initialised yet
         self._updated: float | None = None  # when the last update ended
-        self._stop = StopSignal()
+        self._stop = stop
 
     def run(self) -> Summary:
         if self._step is None:
@@ -234,11 +265,12 @@ class Trainer:
             self._first_values()
             self._step = 0
             self._save()
+            write_report(self._run.path)
         with metric_writers(self._config, self._run.path, self._step + 1) as writers:
             self._train(writers)
         self._learner.take_average()
         self._evaluate(self._step, "evaluate after")
-        save_policy(self._model, self._tokenizer, self._run.path / "model")
+        _save_policy(self._model, self._tokenizer, self._run.path / "model")
         summary = summarise(self._run.path, self._config, self._progress.seconds)
         write_report(self._run.path)
         return summary
@@ -295,7 +327,7 @@ class Trainer:
         settings = self._config.optimisation
         size = settings.prompts_per_step
         assert self._step is not None
-        with self._stop, self._progress.phase("train", settings.updates * size, "game") as bar:
+        with self._stop.waiting(), self._progress.phase("train", settings.updates * size, "game") as bar:
             bar.update(self._step * size)
             self._stream.on_episode = lambda trajectory: bar.update(min(1, bar.total - bar.n))
             while self._step < settings.updates:
@@ -317,6 +349,8 @@ class Trainer:
                     self._save()
                 if self._stop.requested:
                     raise KeyboardInterrupt
+                if self._checkpoint_due(self._step):
+                    write_report(self._run.path)
 
     def _checkpoint_due(self, step: int) -> bool:
         return step % self._config.record.checkpoint_every == 0 or step == self._config.optimisation.updates
@@ -403,6 +437,7 @@ class Trainer:
             "environment_steps": self._collector.environment_steps,
             "seconds": self._progress.seconds_so_far(),
             "logs": self._run.marks(),
+            "files": {str(path.relative_to(self._run.path)): fingerprint(path) for path in self._built_on()},
         }
         parts = {
             "state.json": write_json(state),
@@ -412,7 +447,10 @@ class Trainer:
             **self._baseline.parts(),
         }
         save_checkpoint(self._run.checkpoints, self._step, parts, self._config.record.keep_checkpoints)
-        write_report(self._run.path)
+
+    def _built_on(self) -> list[Path]:
+        """The files of the run's folder that a checkpoint needs and does not hold."""
+        return [self._run.path / "config.json", *sorted((self._run.path / "warm_start").glob("*"))]
 
     def restore(self, checkpoint: Path) -> None:
         """Takes up where a verified checkpoint left off; forgets what the logs say of later updates."""
@@ -420,7 +458,6 @@ class Trainer:
         self._baseline.restore(checkpoint)
         if set(self._baseline.tracker.task_ids) != set(self._tasks.task_ids):
             raise ValueError(f"tasks: expected those that {self._run.path} was started with, got others")
-        self._run.cut(state["logs"])
         tensors = read_tensors(checkpoint / "learner.safetensors")
         torch.set_rng_state(tensors.pop("torch_rng"))
         self._learner.load_state_dict(tensors)
@@ -431,3 +468,4 @@ class Trainer:
         self._collector.environment_steps = state["environment_steps"]
         self._progress.seconds = state["seconds"]
         self._step = int(checkpoint.name)
+        self._run.cut(state["logs"])

@@ -38,7 +38,7 @@ def learning_curve(run: RunLogs) -> Chart:
         "The share of games won in each update's batch: it should climb, and the held-out dots, games that "
         "training never sees, should climb with it."
     )
-    step, reward = run.metrics.numbers("step"), run.metrics.numbers("reward")
+    step, reward = run.metrics.numbers("step"), run.metrics.numbers("success")
     if not np.isfinite(reward).any() and not run.evaluations:
         return Chart(title, reading, missing=_not_yet("metrics.jsonl", "no update yet"))
     plot = Plot("update", "success").over_updates()
@@ -69,7 +69,7 @@ def tracker(run: RunLogs) -> Chart:
         "The values, which serve as baselines, should follow the success that they predict; a gap that stays open "
         "says that the memory lags behind the policy."
     )
-    step, reward = run.metrics.numbers("step"), run.metrics.numbers("reward")
+    step, reward = run.metrics.numbers("step"), run.metrics.numbers("success")
     value, all_tasks = run.metrics.numbers("value_mean"), run.metrics.numbers("tracker_value_mean")
     if not np.isfinite(value).any() and not np.isfinite(all_tasks).any():
         return Chart(title, reading, missing=_not_yet("metrics.jsonl", "no update yet"))
@@ -77,7 +77,8 @@ def tracker(run: RunLogs) -> Chart:
     width = statistics.smoothing_width(len(step))
     plot.line(step, reward, BLUE, faint=True)
     plot.line(step, statistics.moving_mean(reward, width), BLUE, f"observed, mean of {width} updates")
-    plot.line(step, value, ORANGE, "value at dispatch, mean of the batch")
+    when = "dispatch" if run.config.algorithm == "spo++" else "receipt"
+    plot.line(step, value, ORANGE, f"value at {when}, mean of the batch")
     plot.line(step, all_tasks, TEAL, "value now, mean of all tasks")
     gap = float(np.nanmean(value - reward)) if np.isfinite(value - reward).any() else math.nan
     return plot.chart(title, reading, f"value minus observed success, mean of all updates {signed(gap)}")
@@ -174,7 +175,8 @@ def entropy_and_kl(run: RunLogs) -> Chart:
     title = "Entropy and KL"
     reading = (
         "Entropy is how undecided the policy is, and falls as it learns; a fall to nearly 0 means that it no longer "
-        "explores. KL is how far an update moved it, and should stay small and steady."
+        "explores. KL is how far it moved from the update's start, on the mean of its gradient steps; it should stay "
+        "small and steady, and is 0 where an update is one step."
     )
     step, entropy = run.metrics.numbers("step"), run.metrics.numbers("entropy_estimate")
     if not np.isfinite(entropy).any():

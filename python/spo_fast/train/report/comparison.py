@@ -51,7 +51,7 @@ class Shown:
 
     @property
     def rewards(self) -> list[float]:
-        return [float(r) for r in self.logs.metrics.numbers("reward") if math.isfinite(r)]
+        return [float(r) for r in self.logs.metrics.numbers("success") if math.isfinite(r)]
 
 
 def write_comparison(runs: Sequence[Path], output: Path) -> Path:
@@ -116,7 +116,7 @@ def _shown(runs: list[RunLogs]) -> list[Shown]:
 _CURVES: tuple[tuple[str, str, str, str, float], ...] = (
     (
         "Success in training",
-        "reward",
+        "success",
         "success",
         "Higher and sooner is better; the dots at the ends are held-out games, with their intervals.",
         1,
@@ -184,12 +184,12 @@ def _overlay(shown: list[Shown], title: str, key: str, ylabel: str, reading: str
         x, y = unit * run.logs.metrics.numbers("step"), factor * run.logs.metrics.numbers(key)
         if np.isfinite(y).any():
             plot.line(x, statistics.moving_mean(y, width), run.colour, run.name, dashed=run.dashed)
-        if key == "reward":
+        if key == "success":
             # side by side, so that the intervals do not hide each other
             _held_out_dots(plot, run, unit, (i - (len(shown) - 1) / 2) * 0.013 * unit * longest)
     if not plot.keys:
         return Chart(title, reading, missing=f"Not there yet: no {key} in any run's metrics.jsonl.")
-    if key == "reward":
+    if key == "success":
         plot.axes[0].set_ylim(0, 1)
     return plot.chart(title, reading)
 

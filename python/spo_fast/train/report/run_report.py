@@ -87,7 +87,7 @@ def _lead(logs: RunLogs) -> str:
 def _tiles(logs: RunLogs) -> list[dict[str, str]]:
     """The headline figures."""
     updates = logs.config.optimisation.updates
-    rewards = [float(r) for r in logs.metrics.numbers("reward") if math.isfinite(r)]
+    rewards = [float(r) for r in logs.metrics.numbers("success") if math.isfinite(r)]
     before, after = (rates.get("all") for rates in logs.held_out_rates())
     change = _change(logs)
     episodes = logs.steps_done * logs.config.optimisation.prompts_per_step

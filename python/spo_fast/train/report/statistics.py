@@ -125,7 +125,7 @@ def residual_centres(
 
 def moving_mean(values: np.ndarray, width: int) -> np.ndarray:
     """Mean over a centred window of ``width`` (odd), shorter at both ends; NaN do not count."""
-    return pooled_mean(np.nan_to_num(values), np.isfinite(values).astype(float), width)
+    return pooled_mean(np.where(np.isfinite(values), values, 0.0), np.isfinite(values).astype(float), width)
 
 
 def pooled_mean(sums: np.ndarray, counts: np.ndarray, width: int) -> np.ndarray:
@@ -170,7 +170,7 @@ def auc_difference(
     r"""Area under b's curve minus that under a's, over the updates that both have.
 
     The interval is that of the episodes' luck, given the policies: :math:`\mathrm{Var} = \sum_t w_t^2 (r_t (1 - r_t) / n)`
-    for each run, w_t the trapezoid's weights; exact for outcomes 0 and 1, an upper bound for those between.
+    for each run, w_t the trapezoid's weights: an estimate; too wide where tasks differ in difficulty, 0 at r = 0 or 1.
 
     Args:
         rewards_a: mean outcome of each update's batch.
