@@ -68,7 +68,7 @@ def test_an_unknown_option_is_refused_with_a_near_one(arguments, near, capsys):
         (["train", "--resume"], 1, "--resume: expected a value, got none"),
         (["train", "--preset="], 1, "--preset: expected a value, got none"),
         (["train", "--output", __file__ + "/run"], 1, "output: expected a folder, got"),
-        (["train", "--games", "nowhere"], 1, "spo-fast: nowhere is not a folder"),
+        (["train", "--games", "nowhere"], 1, "nowhere is not a folder"),
     ],
 )  # fmt: skip
 def test_wrong_usage(arguments, status, message, capsys, tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_run_without_output_gets_a_folder_of_its_own():
     assert named.output.name.startswith("spo-seed3-2") and len(named.output.name) == len(
         "spo-seed3-20990101-120000"
     )
-    assert named.with_output() is named
+    assert named.with_output() == named
 
 
 def test_a_run_is_configured_like_another(small_config, capsys):

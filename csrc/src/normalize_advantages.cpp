@@ -14,28 +14,34 @@ namespace {
 // Below this many tokens waking a thread costs more than it saves.
 constexpr std::int64_t kWorthAThread = 1 << 15;
 
-// A set of values by its mean and the squares of the distances from it.
+// A set of values: its mean, as a distance from one of them, and the squares of the distances from the mean.
 struct Spread {
-  double count = 0, mean = 0, squares = 0;
+  double count = 0, pivot = 0, offset = 0, squares = 0;
   double least = std::numeric_limits<double>::infinity(), most = -least;
 
   // The pivot is a value of the set, so what cancels here is at most `count` times what stays.
   static Spread of(const Moments& m) {
     if (m.count == 0) return {};
     const double squares = m.squares - m.sum * (m.sum / m.count);
-    return {m.count, m.pivot + m.sum / m.count, squares < 0 ? 0 : squares, m.least, m.most};
+    return {m.count, m.pivot, m.sum / m.count, squares < 0 ? 0 : squares, m.least, m.most};
   }
 
   // Chan, Golub and LeVeque 1983: nothing cancels, whichever set comes first.
   void join(const Spread& part) {
     if (part.count == 0) return;
-    const double all = count + part.count, distance = part.mean - mean;
-    squares += part.squares + (count > 0 ? distance * distance * (count * part.count / all) : 0);
-    mean = count > 0 ? mean + distance * (part.count / all) : part.mean;
+    if (count == 0) {
+      *this = part;
+      return;
+    }
+    const double all = count + part.count, distance = part.pivot - pivot + part.offset - offset;
+    squares += part.squares + distance * distance * (count * part.count / all);
+    offset += distance * (part.count / all);
     count = all;
     least = std::min(least, part.least);
     most = std::max(most, part.most);
   }
+
+  double mean() const { return pivot + offset; }
 };
 
 // Statistics of groups from those of their segments, in the order of the segments.
@@ -50,12 +56,12 @@ class Groups {
   }
 
   void join(std::size_t segment, const Spread& part) { spreads_[of_[segment]].join(part); }
-  double mean(std::size_t segment) const { return spreads_[of_[segment]].mean; }
+  double mean(std::size_t segment) const { return spreads_[of_[segment]].mean(); }
 
   // Asked for by what the set is, not by its rounded variance: seven times 0.1 has one of 1e-34.
   bool varies(std::size_t segment) const {
     const Spread& set = spreads_[of_[segment]];
-    return (set.least != set.most || std::isnan(set.mean)) && set.count > 1;
+    return (set.least != set.most || std::isnan(set.offset)) && set.count > 1;
   }
   double deviation(std::size_t segment) const {
     const Spread& set = spreads_[of_[segment]];
@@ -89,7 +95,7 @@ void normalize_segments(const AdvantageArrays& arrays, const NormalizeOptions& o
   };
   Groups groups(arrays.groups, n);
   for (std::size_t s = 0; s < n; ++s)
-    groups.join(s, {counts(s), values[s], values[s] - values[s], values[s], values[s]});
+    groups.join(s, {counts(s), values[s], values[s] - values[s], 0, values[s], values[s]});
   const Column results(out);
   for (std::size_t s = 0; s < n; ++s) {
     const Normal by = normal(groups, s, options);
@@ -187,7 +193,7 @@ void normalize_tokens(const AdvantageArrays& arrays, const NormalizeOptions& opt
   parallel_for(n, threads, [&](std::size_t s) { parts[s] = Spread::of(segments.moments_of(s)); });
   if (!options.by_token) {
     for (Spread& part : parts) {
-      if (part.count > 0) part = {1, part.mean, part.mean - part.mean, part.mean, part.mean};
+      if (part.count > 0) part = {1, part.mean(), part.offset - part.offset, 0, part.mean(), part.mean()};
     }
   }
   for (std::size_t s = 0; s < n; ++s) groups.join(s, parts[s]);

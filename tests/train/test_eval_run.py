@@ -99,7 +99,7 @@ def damaged(name, content):
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
-        (lambda folder: shutil.rmtree(folder), [], "run: RUN is not the folder of a finished run, which holds a model/"),
+        (lambda folder: shutil.rmtree(folder), [], "run: RUN is not the folder of a finished run, which holds a summary.json and a model/"),
         (lambda folder: shutil.rmtree(folder / "model"), [], "is not the folder of a finished run"),
         (lambda folder: (folder / "config.json").unlink(), [], "RUN: not a run folder, it has no config.json"),
         (damaged("config.json", b"{"), [], "RUN/config.json: Expecting property name"),

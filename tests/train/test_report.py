@@ -62,7 +62,7 @@ def make_run(
     write_lines(
         folder / "metrics.jsonl",
         [
-            {"step": step, "reward": reward, **dict.fromkeys(keys.split(), 0.5)}
+            {"step": step, "success": reward, **dict.fromkeys(keys.split(), 0.5)}
             for step, reward in zip(steps, rewards, strict=True)
         ],
     )
@@ -279,7 +279,7 @@ def test_each_log_may_be_missing_empty_or_half_a_line(tmp_path, log):
 def test_old_lines_and_numbers_that_are_none(tmp_path):
     run = make_run(tmp_path / "run", finished=False)
     write_lines(
-        run / "metrics.jsonl", [{"step": 1, "reward": 1.0}, {"step": 2, "reward": math.nan, "ess": None}]
+        run / "metrics.jsonl", [{"step": 1, "success": 1.0}, {"step": 2, "success": math.nan, "ess": None}]
     )
     text = Page(write_report(run)).text
     assert "(AUC) 1.000" in text and "2 of 3" in text
@@ -292,8 +292,8 @@ def test_old_lines_and_numbers_that_are_none(tmp_path):
         ("metrics", "[1]", "line 2 is damaged: expected an object, got list"),
         (
             "metrics",
-            '{"step": 2, "reward": "high"}',
-            "line 2 is damaged: reward: expected a number, got 'high'",
+            '{"step": 2, "success": "high"}',
+            "line 2 is damaged: success: expected a number, got 'high'",
         ),
         (
             "evaluations",

@@ -409,7 +409,7 @@ PRESETS: dict[str, TrainConfig] = {
         policy=PolicyConfig(demonstrations=1600),
         rollout=RolloutConfig(max_action_tokens=8),
         optimisation=OptimisationConfig(
-            updates=74,
+            updates=60,
             prompts_per_step=128,
             optimizer_steps=4,
             tokens_per_microbatch=4096,
